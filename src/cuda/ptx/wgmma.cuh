@@ -1,0 +1,132 @@
+// wgmma: m64nNk16 products of bf16 or f16 in fp32, N = 16 to 256 in steps of 16, both operands in
+// shared memory. Order of use: wgmma_fence, wgmma<N>..., wgmma_commit, wgmma_wait. The accumulators
+// may not be touched in between.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace cadre::ptx {
+
+enum class Major { kK = 0, kMN = 1 };  // K-major (rows of K) or MN-major (rows of M or N)
+
+// Operand tiles are rows of 128 bytes under the 128-byte swizzle, 1024-byte aligned.
+// K-major: 64 of K a row, leading offset unused, 8 rows 1024 bytes apart; a k16 step is +32 bytes.
+// MN-major: 64 of M/N a row, k rows below each other, next 64 of M/N `leading_bytes` further; a k16
+// step is +2048.
+__device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address, uint32_t leading_bytes) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kStride = uint64_t{1024 >> 4} << 32;
+  return kSwizzle128 | kStride | (uint64_t{leading_bytes >> 4} << 16) | ((address & 0x3ffff) >> 4);
+}
+
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+template <int kN>
+struct Wgmma;
+
+// The first operands %0... of an asm statement, and the accumulators bound to them, in steps of 8
+// (N in steps of 16).
+// clang-format off
+#define CADRE_REGS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define CADRE_REGS_16 CADRE_REGS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define CADRE_REGS_24 CADRE_REGS_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define CADRE_REGS_32 CADRE_REGS_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define CADRE_REGS_40 CADRE_REGS_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define CADRE_REGS_48 CADRE_REGS_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define CADRE_REGS_56 CADRE_REGS_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define CADRE_REGS_64 CADRE_REGS_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define CADRE_REGS_72 CADRE_REGS_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define CADRE_REGS_80 CADRE_REGS_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define CADRE_REGS_88 CADRE_REGS_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define CADRE_REGS_96 CADRE_REGS_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define CADRE_REGS_104 CADRE_REGS_96 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define CADRE_REGS_112 CADRE_REGS_104 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define CADRE_REGS_120 CADRE_REGS_112 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define CADRE_REGS_128 CADRE_REGS_120 ", %120, %121, %122, %123, %124, %125, %126, %127"
+#define CADRE_OUT_8_AT(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define CADRE_OUT_8 CADRE_OUT_8_AT(0)
+#define CADRE_OUT_16 CADRE_OUT_8, CADRE_OUT_8_AT(8)
+#define CADRE_OUT_24 CADRE_OUT_16, CADRE_OUT_8_AT(16)
+#define CADRE_OUT_32 CADRE_OUT_24, CADRE_OUT_8_AT(24)
+#define CADRE_OUT_40 CADRE_OUT_32, CADRE_OUT_8_AT(32)
+#define CADRE_OUT_48 CADRE_OUT_40, CADRE_OUT_8_AT(40)
+#define CADRE_OUT_56 CADRE_OUT_48, CADRE_OUT_8_AT(48)
+#define CADRE_OUT_64 CADRE_OUT_56, CADRE_OUT_8_AT(56)
+#define CADRE_OUT_72 CADRE_OUT_64, CADRE_OUT_8_AT(64)
+#define CADRE_OUT_80 CADRE_OUT_72, CADRE_OUT_8_AT(72)
+#define CADRE_OUT_88 CADRE_OUT_80, CADRE_OUT_8_AT(80)
+#define CADRE_OUT_96 CADRE_OUT_88, CADRE_OUT_8_AT(88)
+#define CADRE_OUT_104 CADRE_OUT_96, CADRE_OUT_8_AT(96)
+#define CADRE_OUT_112 CADRE_OUT_104, CADRE_OUT_8_AT(104)
+#define CADRE_OUT_120 CADRE_OUT_112, CADRE_OUT_8_AT(112)
+#define CADRE_OUT_128 CADRE_OUT_120, CADRE_OUT_8_AT(120)
+// clang-format on
+
+#define CADRE_WGMMA_ASM(TYPES, N, R, A, B, S, TA, TB)                                      \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #S                                     \
+               ", 0;\n"                                                                    \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPES " {" CADRE_REGS_##R \
+               "}, %" #A ", %" #B ", p, 1, 1, %" #TA ", %" #TB ";\n}\n"                    \
+               : CADRE_OUT_##R                                                             \
+               : "l"(a), "l"(b), "r"(accumulate), "n"(static_cast<int>(kMajorA)),          \
+                 "n"(static_cast<int>(kMajorB)))
+
+// N, then N/2 registers, then the numbers of the five operands after them.
+#define CADRE_WGMMA(N, R, A, B, S, TA, TB)                                            \
+  template <>                                                                         \
+  struct Wgmma<N> {                                                                   \
+    template <typename T, Major kMajorA, Major kMajorB>                               \
+    static __device__ __forceinline__ void mma(float (&d)[R], uint64_t a, uint64_t b, \
+                                               int accumulate) {                      \
+      static_assert(std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __half>);   \
+      if constexpr (std::is_same_v<T, __nv_bfloat16>) {                               \
+        CADRE_WGMMA_ASM("bf16.bf16", N, R, A, B, S, TA, TB);                          \
+      } else {                                                                        \
+        CADRE_WGMMA_ASM("f16.f16", N, R, A, B, S, TA, TB);                            \
+      }                                                                               \
+    }                                                                                 \
+  };
+
+CADRE_WGMMA(16, 8, 8, 9, 10, 11, 12)
+CADRE_WGMMA(32, 16, 16, 17, 18, 19, 20)
+CADRE_WGMMA(48, 24, 24, 25, 26, 27, 28)
+CADRE_WGMMA(64, 32, 32, 33, 34, 35, 36)
+CADRE_WGMMA(80, 40, 40, 41, 42, 43, 44)
+CADRE_WGMMA(96, 48, 48, 49, 50, 51, 52)
+CADRE_WGMMA(112, 56, 56, 57, 58, 59, 60)
+CADRE_WGMMA(128, 64, 64, 65, 66, 67, 68)
+CADRE_WGMMA(144, 72, 72, 73, 74, 75, 76)
+CADRE_WGMMA(160, 80, 80, 81, 82, 83, 84)
+CADRE_WGMMA(176, 88, 88, 89, 90, 91, 92)
+CADRE_WGMMA(192, 96, 96, 97, 98, 99, 100)
+CADRE_WGMMA(208, 104, 104, 105, 106, 107, 108)
+CADRE_WGMMA(224, 112, 112, 113, 114, 115, 116)
+CADRE_WGMMA(240, 120, 120, 121, 122, 123, 124)
+CADRE_WGMMA(256, 128, 128, 129, 130, 131, 132)
+
+#undef CADRE_WGMMA
+#undef CADRE_WGMMA_ASM
+
+// d (+)= A * B for one k16 step; `accumulate` = 0 starts a new sum, so accumulators are never
+// zeroed by moves.
+template <int kN, typename T, Major kMajorA, Major kMajorB>
+__device__ __forceinline__ void wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b, int accumulate) {
+  Wgmma<kN>::template mma<T, kMajorA, kMajorB>(d, a, b, accumulate);
+}
+
+}  // namespace cadre::ptx
