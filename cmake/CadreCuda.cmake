@@ -1,0 +1,47 @@
+# The CUDA language and how .cu files are compiled. Included only with CADRE_CUDA=ON.
+
+# Architectures are given for each file by the functions below; this value only serves CMake's own compiler check.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80)
+endif()
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+
+# In front of the compiler (and of ccache, which replays the messages of a cached run): reads ptxas's report and fails
+# on a register spill or a serialised wgmma.
+set(CADRE_CUDA_LAUNCHER "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/nvcc_no_spill.py"
+                        ${CMAKE_CUDA_COMPILER_LAUNCHER})
+
+# -std by hand: CMake 3.25 knows no C++20 for nvcc.
+set(CADRE_CUDA_OPTIONS -std=c++20 -Xptxas=-v --expt-relaxed-constexpr "-Xcompiler=-Wall,-Wextra,-ffp-contract=off" -Wreorder)
+if(CADRE_WERROR)
+  list(APPEND CADRE_CUDA_OPTIONS --Werror=all-warnings)
+endif()
+
+set(CADRE_GENCODE_PORTABLE
+  -gencode=arch=compute_80,code=sm_80
+  -gencode=arch=compute_90a,code=sm_90a
+  -gencode=arch=compute_80,code=compute_80)
+set(CADRE_GENCODE_SM90 -gencode=arch=compute_90a,code=sm_90a)
+
+# cadre_cuda_settings(target): for every target that holds .cu files.
+function(cadre_cuda_settings target)
+  set_target_properties(${target} PROPERTIES
+    CUDA_ARCHITECTURES OFF
+    CUDA_RUNTIME_LIBRARY Static
+    CUDA_COMPILER_LAUNCHER "${CADRE_CUDA_LAUNCHER}")
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${CADRE_CUDA_OPTIONS}>")
+endfunction()
+
+# cadre_cuda_portable_sources(target files...): code for sm_80 and sm_90a, and PTX for whatever comes later.
+function(cadre_cuda_portable_sources target)
+  target_sources(${target} PRIVATE ${ARGN})
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES COMPILE_OPTIONS "${CADRE_GENCODE_PORTABLE}")
+endfunction()
+
+# cadre_cuda_sm90_sources(target files...): Hopper alone (wgmma and TMA exist nowhere else).
+function(cadre_cuda_sm90_sources target)
+  target_sources(${target} PRIVATE ${ARGN})
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES COMPILE_OPTIONS "${CADRE_GENCODE_SM90}")
+endfunction()

@@ -1,0 +1,46 @@
+# Defaults of a build: build type, ccache, warnings, sanitizers. Everything set for a directory is set only when cadre is
+# the top-level project; a parent project's choices are left alone.
+
+if(PROJECT_IS_TOP_LEVEL)
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+  endif()
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+  find_program(CADRE_CCACHE ccache)
+  mark_as_advanced(CADRE_CCACHE)
+  if(CADRE_CCACHE)
+    foreach(language IN ITEMS C CXX CUDA)
+      if(NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
+        set(CMAKE_${language}_COMPILER_LAUNCHER "${CADRE_CCACHE}")
+      endif()
+    endforeach()
+  endif()
+
+  if(CADRE_SANITIZE)
+    add_compile_options(-fsanitize=${CADRE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    add_link_options(-fsanitize=${CADRE_SANITIZE})
+  endif()
+endif()
+
+# The warnings for our own code. -Wconversion is there for one bug above all: a 64-bit offset squeezed into 32 bits.
+set(CADRE_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
+                   -Woverloaded-virtual -Wundef -Wvla)
+if(CADRE_WERROR)
+  list(APPEND CADRE_WARNINGS -Werror)
+endif()
+
+# cadre_compile_settings(target): language level and warnings that every target of ours gets. Contraction of a*b+c is
+# off so that a sum has the same bits wherever the compiler happens to inline it; kernels ask for fma by name.
+function(cadre_compile_settings target)
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  set_target_properties(${target} PROPERTIES
+    CXX_EXTENSIONS OFF
+    POSITION_INDEPENDENT_CODE ON
+    CXX_VISIBILITY_PRESET hidden
+    CUDA_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON)
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CXX>:${CADRE_WARNINGS}>"
+    $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+endfunction()

@@ -1,0 +1,62 @@
+# What a room's CMakeLists.txt calls: kernels of one instruction set, and test, benchmark and example programs.
+
+include(CheckCXXCompilerFlag)
+
+# cadre_isa_sources(isa flags files...): files compiled for one x86 instruction set, beyond the baseline of the rest.
+# `flags` is one list, as in cadre_isa_sources(avx2 "-mavx2;-mfma" kernels/gemm_avx2.cc). Defines CADRE_HAVE_<ISA>=1 for
+# the library when the compiler can build them; on another processor family the files are left out.
+# Such a file must not define inline functions or templates outside its own namespace: the linker might keep its copy
+# of one for callers on machines that lack the instructions (the test packaging.isa_objects checks this).
+function(cadre_isa_sources isa flags)
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+    return()
+  endif()
+  string(TOUPPER "${isa}" isa_upper)
+  string(REPLACE ";" " " flags_string "${flags}")
+  check_cxx_compiler_flag("${flags_string}" CADRE_COMPILER_HAS_${isa_upper})
+  if(NOT CADRE_COMPILER_HAS_${isa_upper})
+    message(WARNING "the compiler refuses '${flags_string}': no ${isa} kernels in this build")
+    return()
+  endif()
+  target_sources(cadre_objects PRIVATE ${ARGN})
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY cadre_objects PROPERTIES COMPILE_OPTIONS "${flags}")
+  target_compile_definitions(cadre_objects PRIVATE CADRE_HAVE_${isa_upper}=1)
+  set_property(GLOBAL APPEND PROPERTY CADRE_ISA_NAMES ${isa})
+endfunction()
+
+# cadre_add_test(name [LABELS l...] [LIBRARIES t...] [TIMEOUT seconds] SOURCES file...): a GoogleTest program that sees
+# the library's internals. ctest runs the program as one test; its per-case results go to test-results/<name>.xml, from
+# which scripts/test_summary.py counts (and names) every case, skipped ones included.
+function(cadre_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LABELS;LIBRARIES;SOURCES")
+  add_executable(${name} ${arg_SOURCES})
+  cadre_compile_settings(${name})
+  target_link_libraries(${name} PRIVATE cadre_internal GTest::gtest GTest::gmock GTest::gtest_main ${arg_LIBRARIES})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  add_test(NAME ${name}
+    COMMAND ${name} --gtest_brief=1 "--gtest_output=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml"
+    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+endfunction()
+
+# cadre_add_program(name [LIBRARIES t...] SOURCES file...): a program of ours that sees the library's internals.
+function(cadre_add_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LIBRARIES;SOURCES")
+  add_executable(${name} ${arg_SOURCES})
+  cadre_compile_settings(${name})
+  target_link_libraries(${name} PRIVATE cadre_internal ${arg_LIBRARIES})
+endfunction()
+
+# cadre_add_example(name file): an example written against the public headers alone, linked to the shared library as a
+# user's program is, and run by the tests.
+function(cadre_add_example name file)
+  add_executable(${name} ${file})
+  cadre_compile_settings(${name})
+  target_link_libraries(${name} PRIVATE cadre::cadre)
+  if(CADRE_TESTS)
+    add_test(NAME example.${name} COMMAND ${name})
+    set_tests_properties(example.${name} PROPERTIES TIMEOUT 120 LABELS examples)
+  endif()
+endfunction()
