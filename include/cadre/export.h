@@ -1,11 +1,11 @@
-/* CADRE_API marks what the shared library exports; everything else in it is hidden. Pure C. */
+// CADRE_API marks what the shared library exports; everything else stays hidden.
 #ifndef CADRE_EXPORT_H_
 #define CADRE_EXPORT_H_
 
-#if defined(__GNUC__)
-#define CADRE_API __attribute__((visibility("default")))
-#else
+#if defined(_WIN32)
 #define CADRE_API
+#else
+#define CADRE_API __attribute__((visibility("default")))
 #endif
 
-#endif /* CADRE_EXPORT_H_ */
+#endif  // CADRE_EXPORT_H_
