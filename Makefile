@@ -1,0 +1,78 @@
+# A thin front over CMake presets and scripts/. `make` alone lists the targets.
+# Variables: PRESET=release|asan|tsan|cuda|ci, JOBS=number of parallel jobs. With CI set, warnings are errors.
+
+PRESET ?= release
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+BUILD := build/$(PRESET)
+CONFIGURE := cmake --preset $(PRESET) $(if $(CI),-DCADRE_WERROR=ON)
+PYTHON := .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help demo build test test-packaging asan tsan bench lint format wheel goals gpu-bundle clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## build the command line tool and run a mixture-of-experts layer with it
+	@scripts/setup_apt.sh build
+	@$(CONFIGURE) -DCADRE_TESTS=OFF -DCADRE_EXAMPLES=OFF >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS) --target cadre_cli
+	@$(BUILD)/cadre demo
+
+build: ## build the library and the command line tool (build/release/cadre)
+	@scripts/setup_apt.sh build
+	@$(CONFIGURE) -DCADRE_TESTS=OFF -DCADRE_EXAMPLES=OFF >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS)
+
+test: ## build everything and run the C++ and the Python tests
+	@scripts/setup_apt.sh build test
+	@scripts/setup_python.sh
+	@$(CONFIGURE) >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS)
+	@scripts/run_tests.sh $(PRESET) --label-exclude packaging
+
+test-packaging: ## test what users of an installed cadre meet: find_package, add_subdirectory, C, symbols
+	@scripts/setup_apt.sh build test
+	@$(CONFIGURE) >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS)
+	@ctest --preset $(PRESET) --label-regex packaging --output-junit $(CURDIR)/$(BUILD)/packaging-results/ctest-junit
+
+asan: ## run the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@scripts/setup_apt.sh build test
+	@cmake --preset asan $(if $(CI),-DCADRE_WERROR=ON) >/dev/null
+	@cmake --build build/asan -j $(JOBS)
+	@scripts/run_tests.sh --cpp-only asan --label-exclude packaging
+
+tsan: ## run the C++ tests under ThreadSanitizer
+	@scripts/setup_apt.sh build test tsan
+	@cmake --preset tsan >/dev/null
+	@cmake --build build/tsan -j $(JOBS)
+	@scripts/run_tests.sh --cpp-only tsan --label-exclude packaging
+
+bench: ## benchmark the CPU backend on this machine
+	@scripts/setup_apt.sh build bench
+	@$(CONFIGURE) -DCADRE_BENCH=ON >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS)
+	@$(BUILD)/cadre bench --device cpu
+
+lint: ## formatting, clang-tidy, include directions, regressions table
+	@scripts/setup_apt.sh build test lint
+	@scripts/lint.sh
+
+format: ## reformat the C++ and CUDA sources
+	@scripts/setup_apt.sh lint
+	@scripts/format.sh
+
+wheel: ## build the Python wheel into dist/
+	@scripts/setup_apt.sh build test
+	@scripts/setup_python.sh
+	@$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+goals: ## compare the committed benchmark results with bench/goals.json
+	@python3 scripts/check_goals.py bench/goals.json bench/results
+
+gpu-bundle: ## one folder with the GPU tests and benchmarks, to run on a machine that has only the driver
+	@scripts/gpu_bundle.sh
+
+clean: ## remove the build folders
+	rm -rf build dist

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Runs the C++ tests of a built preset, then the Python tests where there are any, and ends with one count of both.
+# usage: scripts/run_tests.sh [--cpp-only] PRESET [ctest arguments ...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cpp_only=0
+if [[ $1 == --cpp-only ]]; then
+  cpp_only=1
+  shift
+fi
+preset=$1
+shift
+build=build/$preset
+results=$build/test-results
+rm -rf "$results"
+mkdir -p "$results"
+
+failed=0
+echo "== C++ tests (ctest, preset $preset)"
+ctest --preset "$preset" --output-junit "$PWD/$results/ctest-junit" "$@" || failed=1
+
+if ((!cpp_only)) && [[ -d tests/python ]]; then
+  echo "== Python tests (pytest)"
+  PYTHONPATH=bindings/python CADRE_LIBRARY=$PWD/$build/libcadre.so \
+    .venv/bin/python -m pytest -q -ra --junit-xml="$results/pytest.xml" tests/python || failed=1
+fi
+
+python3 scripts/test_summary.py "$results" || failed=1
+exit $failed
