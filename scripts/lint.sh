@@ -2,7 +2,7 @@
 # Everything that is checked without running the program: formatting, include directions, the regressions table,
 # clang-tidy. Goes on after a failure, and says at the end what failed.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 
 failed=()
 check() {

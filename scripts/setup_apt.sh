@@ -68,5 +68,12 @@ else
   exit 1
 fi
 echo "Installing them with apt-get ..."
-"${as_root[@]}" apt-get -qq update
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends "${missing[@]}"
+log=$(mktemp)
+if ! { "${as_root[@]}" apt-get -qq update &&
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq install --yes --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+  cat "$log" >&2
+  echo "apt-get failed (above)." >&2
+  exit 1
+fi
+rm -f "$log"

@@ -1,4 +1,5 @@
-# Sourced by format.sh and lint.sh: the C++ and CUDA files that are ours.
+#!/usr/bin/env bash
+# Sourced by format.sh: the C++ and CUDA files that are ours.
 cadre_sources() {
   git ls-files --cached --others --exclude-standard -- \
     'include/*.h' 'src/*.h' 'src/*.cc' 'src/*.cu' 'src/*.cuh' 'src/*.inc' 'cli/*.h' 'cli/*.cc' \
