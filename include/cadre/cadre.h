@@ -1,0 +1,11 @@
+// The whole C++ API.
+#pragma once
+
+#include "cadre/bias_grad.h"
+#include "cadre/context.h"
+#include "cadre/dtype.h"
+#include "cadre/gmm.h"
+#include "cadre/grouped_gemm.h"
+#include "cadre/status.h"
+#include "cadre/tensor.h"
+#include "cadre/tgmm.h"

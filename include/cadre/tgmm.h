@@ -1,0 +1,28 @@
+// tgmm: out[g] = lhs[rows of group g]^T @ rhs[rows of group g], the weight gradient.
+#pragma once
+
+#include "cadre/context.h"
+#include "cadre/tensor.h"
+
+namespace cadre {
+
+/// out_i = alpha_i * (lhs[rows_i]^T @ rhs[rows_i]) + beta_i * c_i; an empty group gives beta_i *
+/// c_i.
+struct TgmmArgs {
+  TensorView lhs{};          ///< [m, k]
+  TensorView rhs{};          ///< [m, n]
+  GroupSizes group_sizes{};  ///< at least g entries, their sum at most m
+  GroupedTensor out{};       ///< [g, k, n], stacked or a list; g is the number of local groups
+
+  GroupScalars alpha = 1.0;
+  GroupScalars beta = 0.0;       ///< c is never read where beta is 0
+  bool accumulate = false;       ///< the same as beta = 1
+  GroupedTensor c{};             ///< shape of out; default: out itself
+  GroupOffset group_offset = 0;  ///< index of out[0] among group_sizes
+  CallOptions options{};
+};
+
+CADRE_API Status tgmm(Context& context, const TgmmArgs& args);
+CADRE_API Status tgmm_workspace_size(Context& context, const TgmmArgs& args, size_t* size_bytes);
+
+}  // namespace cadre

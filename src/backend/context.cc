@@ -1,0 +1,53 @@
+// Context: resolves options and environment once.
+#include "cadre/context.h"
+
+#include "backend/registry.h"
+#include "core/environment.h"
+#include "core/text.h"
+
+namespace cadre {
+namespace {
+
+Status resolve(const ContextOptions& options, detail::ContextState* state) {
+  if (options.num_threads < 0) {
+    return Status::invalid(
+        text("context: num_threads = ", options.num_threads, ", expected 0 or more"));
+  }
+  if (options.sm_count < 0) {
+    return Status::invalid(text("context: sm_count = ", options.sm_count, ", expected 0 or more"));
+  }
+  state->sm_count = options.sm_count;
+  state->num_threads = options.num_threads;
+  if (state->num_threads == 0) {
+    if (Status status = environment::num_threads(&state->num_threads); !status.ok()) return status;
+  }
+  state->isa = options.isa.empty() ? environment::isa() : options.isa;
+  state->backend = options.backend.empty() ? environment::backend() : options.backend;
+  const backend::Registry& registry = backend::Registry::instance();
+  if (!state->backend.empty() && registry.find(state->backend) == nullptr) {
+    return Status::invalid(
+        text("context: backend = \"", state->backend, "\", expected one of ", registry.names()));
+  }
+  return {};
+}
+
+}  // namespace
+
+Context::Context(const ContextOptions& options) : state_(new detail::ContextState) {
+  state_->status = resolve(options, state_.get());
+}
+
+Context::~Context() = default;
+Context::Context(Context&&) noexcept = default;
+Context& Context::operator=(Context&&) noexcept = default;
+
+const Status& Context::status() const { return state_->status; }
+
+Status Context::check(Device device, void* stream) {
+  for (const auto& backend : backend::Registry::instance().backends()) {
+    if (Status status = backend->check(*state_, device, stream); !status.ok()) return status;
+  }
+  return {};
+}
+
+}  // namespace cadre

@@ -1,0 +1,64 @@
+// Names, sizes and promotion of element types.
+#include "cadre/dtype.h"
+
+#include <algorithm>
+#include <array>
+
+namespace cadre {
+namespace {
+
+struct Entry {
+  DType dtype;
+  std::string_view name;
+  size_t size_bytes;
+};
+
+constexpr std::array kEntries = {
+    Entry{DType::kF64, "f64", 8},   Entry{DType::kF32, "f32", 4},   Entry{DType::kBF16, "bf16", 2},
+    Entry{DType::kF16, "f16", 2},   Entry{DType::kI8, "i8", 1},     Entry{DType::kI32, "i32", 4},
+    Entry{DType::kI64, "i64", 8},   Entry{DType::kU32, "u32", 4},   Entry{DType::kE4M3, "e4m3", 1},
+    Entry{DType::kE5M2, "e5m2", 1}, Entry{DType::kE8M0, "e8m0", 1},
+};
+
+template <typename Match>
+const Entry* find(Match match) {
+  const auto* entry = std::find_if(kEntries.begin(), kEntries.end(), match);
+  return entry == kEntries.end() ? nullptr : entry;
+}
+
+}  // namespace
+
+size_t size_of(DType dtype) {
+  const Entry* entry = find([&](const Entry& e) { return e.dtype == dtype; });
+  return entry ? entry->size_bytes : 0;
+}
+
+std::string_view name_of(DType dtype) {
+  const Entry* entry = find([&](const Entry& e) { return e.dtype == dtype; });
+  return entry ? entry->name : "invalid";
+}
+
+DType dtype_from_name(std::string_view name) {
+  const Entry* entry = find([&](const Entry& e) { return e.name == name; });
+  return entry ? entry->dtype : DType::kInvalid;
+}
+
+bool is_float(DType dtype) {
+  return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kBF16 ||
+         dtype == DType::kF16;
+}
+
+bool is_fp8(DType dtype) { return dtype == DType::kE4M3 || dtype == DType::kE5M2; }
+
+DType default_output_dtype(DType lhs, DType rhs) {
+  if (is_fp8(lhs) && is_fp8(rhs)) return DType::kBF16;
+  if (lhs == DType::kI8 && rhs == DType::kI8) return DType::kI32;
+  if (lhs == DType::kI8 && is_float(rhs)) return rhs;
+  if (rhs == DType::kI8 && is_float(lhs)) return lhs;
+  if (!is_float(lhs) || !is_float(rhs)) return DType::kInvalid;
+  if (lhs == rhs) return lhs;
+  // bf16 and f16 have no common 16-bit type; every other unequal pair holds the wider one already.
+  return lhs == DType::kF64 || rhs == DType::kF64 ? DType::kF64 : DType::kF32;
+}
+
+}  // namespace cadre

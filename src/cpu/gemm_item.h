@@ -1,0 +1,56 @@
+// A grouped call on the CPU is a list of dense products and a list of row ranges to zero.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/operands.h"
+#include "plan/problem.h"
+
+namespace cadre::cpu {
+
+/// A matrix in host memory; strides in elements, any values.
+struct MatrixRef {
+  void* data = nullptr;
+  DType dtype = DType::kInvalid;
+  int64_t row_stride = 0;
+  int64_t col_stride = 0;
+};
+
+/// A vector in host memory; data is null when it isn't given.
+struct VectorRef {
+  const void* data = nullptr;
+  DType dtype = DType::kInvalid;
+  int64_t stride = 0;
+};
+
+/// D = row_scale * (alpha * A @ B + bias_scale * bias) + beta * C, with A [m,k] and B [k,n].
+/// C is not read where beta is 0. An item may have m, n or k of 0.
+struct GemmItem {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  MatrixRef a{}, b{}, c{}, d{};
+  VectorRef bias{};        ///< [n]
+  VectorRef bias_scale{};  ///< [m]
+  VectorRef row_scale{};   ///< [m]
+  double alpha = 1;
+  double beta = 0;
+  int64_t group = 0;  ///< local group: which matrix of packed weights, for one
+};
+
+struct LoweredCall {
+  std::vector<GemmItem> items;
+  std::vector<GemmItem> zero_rows;  ///< only m, n and d are set
+};
+
+/// Reads offsets, scalars and pointer lists, all in host memory and already checked, into items.
+void lower(const plan::Problem& problem, const plan::Operands& operands, LoweredCall* call);
+
+/// The address of element [row, col].
+inline void* element_at(const MatrixRef& matrix, int64_t row, int64_t col) {
+  return static_cast<char*>(matrix.data) + (row * matrix.row_stride + col * matrix.col_stride) *
+                                               static_cast<int64_t>(size_of(matrix.dtype));
+}
+
+}  // namespace cadre::cpu

@@ -1,0 +1,163 @@
+// Lowers a checked call to dense products.
+#include <algorithm>
+
+#include "core/convert.h"
+#include "cpu/gemm_item.h"
+#include "plan/grouped_dims.h"
+
+namespace cadre::cpu {
+namespace {
+
+using plan::Operands;
+using plan::Problem;
+
+double scalar_of(const GroupScalars& scalars, int64_t group) {
+  if (!scalars.varies()) return scalars.uniform;
+  const TensorView& view = scalars.per_group;
+  return load_as_double(view.data, view.dtype, group * view.strides[0]);
+}
+
+void* advance(void* data, DType dtype, int64_t elements) {
+  return static_cast<char*>(data) + elements * static_cast<int64_t>(size_of(dtype));
+}
+
+/// Rows [begin, ...) of a kRows tensor.
+MatrixRef rows_from(const GroupedTensor& tensor, int64_t begin) {
+  return {advance(tensor.data, tensor.dtype, begin * tensor.row_stride), tensor.dtype,
+          tensor.row_stride, tensor.col_stride};
+}
+
+/// Matrix of one group: of a stacked tensor, a list, or (for gmm's out) rows of one tensor.
+MatrixRef matrix_of(const GroupedTensor& tensor, int64_t group, int64_t row_begin) {
+  if (tensor.placement == Placement::kRows) return rows_from(tensor, row_begin);
+  if (tensor.placement == Placement::kStacked) {
+    return {advance(tensor.data, tensor.dtype, group * tensor.group_stride), tensor.dtype,
+            tensor.row_stride, tensor.col_stride};
+  }
+  const plan::MatrixDims dims = plan::dims_of(tensor, group);
+  return {tensor.pointers[group], tensor.dtype, plan::row_stride_of(tensor, dims),
+          tensor.col_stride};
+}
+
+VectorRef vector_from(const TensorView& view, int64_t begin) {
+  if (!view.given()) return {};
+  return {advance(view.data, view.dtype, begin * view.strides[0]), view.dtype, view.strides[0]};
+}
+
+MatrixRef transposed(MatrixRef matrix) {
+  std::swap(matrix.row_stride, matrix.col_stride);
+  return matrix;
+}
+
+void lower_gmm(const Problem& p, const Operands& operands, LoweredCall* call) {
+  const std::vector<int64_t>& offsets = operands.host_offsets;
+  const int64_t first = operands.group_offset.value;
+  for (int64_t i = 0; i < p.num_local_groups; ++i) {
+    const int64_t begin = offsets[static_cast<size_t>(first + i)];
+    const int64_t end = offsets[static_cast<size_t>(first + i + 1)];
+    if (begin == end) continue;
+    GemmItem item{.m = end - begin, .n = p.n, .k = p.k, .group = i};
+    item.a = rows_from(operands.lhs, begin);
+    item.b = matrix_of(operands.rhs, i, 0);
+    if (p.transpose_rhs) item.b = transposed(item.b);
+    item.c = matrix_of(operands.c, i, begin);
+    item.d = matrix_of(operands.out, i, begin);
+    if (operands.bias.given()) {
+      const MatrixRef bias = matrix_of(operands.bias, i, 0);
+      item.bias = {bias.data, bias.dtype, bias.col_stride};
+    }
+    item.bias_scale = vector_from(operands.bias_scale, begin);
+    item.row_scale = vector_from(operands.row_scale, begin);
+    item.alpha = scalar_of(operands.alpha, i);
+    item.beta = scalar_of(operands.beta, i);
+    call->items.push_back(item);
+  }
+  // Rows before, behind and between: with beta they keep what they hold, a list has none.
+  if (p.tail != Tail::kZero || p.has_beta || operands.out.placement != Placement::kRows) return;
+  const int64_t local_begin = offsets[static_cast<size_t>(first)];
+  const int64_t local_end = offsets[static_cast<size_t>(first + p.num_local_groups)];
+  for (const auto& [begin, end] : {std::pair{int64_t{0}, local_begin}, std::pair{local_end, p.m}}) {
+    if (begin == end) continue;
+    GemmItem rows{.m = end - begin, .n = p.n};
+    rows.d = rows_from(operands.out, begin);
+    call->zero_rows.push_back(rows);
+  }
+}
+
+void lower_tgmm(const Problem& p, const Operands& operands, LoweredCall* call) {
+  const std::vector<int64_t>& offsets = operands.host_offsets;
+  const int64_t first = operands.group_offset.value;
+  for (int64_t i = 0; i < p.num_local_groups; ++i) {
+    const int64_t begin = offsets[static_cast<size_t>(first + i)];
+    const int64_t end = offsets[static_cast<size_t>(first + i + 1)];
+    GemmItem item{.m = p.k, .n = p.n, .k = end - begin, .group = i};
+    item.a = transposed(rows_from(operands.lhs, begin));
+    item.b = rows_from(operands.rhs, begin);
+    item.c = matrix_of(operands.c, i, 0);
+    item.d = matrix_of(operands.out, i, 0);
+    item.alpha = scalar_of(operands.alpha, i);
+    item.beta = scalar_of(operands.beta, i);
+    call->items.push_back(item);
+  }
+}
+
+/// Walks the matrices of a grouped_gemm tensor in order; a packed one needs the running position.
+class MatrixSequence {
+ public:
+  explicit MatrixSequence(const GroupedTensor& tensor) : tensor_(tensor) {}
+
+  MatrixRef next(int64_t group) {
+    if (tensor_.placement != Placement::kPacked) return matrix_of(tensor_, group, 0);
+    const plan::MatrixDims dims = plan::dims_of(tensor_, group);
+    const int64_t begin = plan::packed_begin(tensor_, group, end_);
+    end_ = begin + plan::packed_elements(tensor_, dims);
+    return {advance(tensor_.data, tensor_.dtype, begin), tensor_.dtype,
+            plan::row_stride_of(tensor_, dims), tensor_.col_stride};
+  }
+
+ private:
+  const GroupedTensor& tensor_;
+  int64_t end_ = 0;
+};
+
+void lower_grouped_gemm(const Problem& p, const Operands& operands, LoweredCall* call) {
+  MatrixSequence a(operands.lhs);
+  MatrixSequence b(operands.rhs);
+  MatrixSequence c(operands.c);
+  MatrixSequence d(operands.out);
+  for (int64_t i = 0; i < p.num_local_groups; ++i) {
+    const plan::MatrixDims out = plan::dims_of(operands.out, i);
+    const plan::MatrixDims lhs = plan::dims_of(operands.lhs, i);
+    GemmItem item{
+        .m = out.rows, .n = out.cols, .k = p.transpose_lhs ? lhs.rows : lhs.cols, .group = i};
+    item.a = a.next(i);
+    item.b = b.next(i);
+    item.c = c.next(i);
+    item.d = d.next(i);
+    if (p.transpose_lhs) item.a = transposed(item.a);
+    if (p.transpose_rhs) item.b = transposed(item.b);
+    item.alpha = scalar_of(operands.alpha, i);
+    item.beta = scalar_of(operands.beta, i);
+    call->items.push_back(item);
+  }
+}
+
+}  // namespace
+
+void lower(const Problem& problem, const Operands& operands, LoweredCall* call) {
+  switch (problem.op) {
+    case plan::Op::kGmm:
+      lower_gmm(problem, operands, call);
+      break;
+    case plan::Op::kTgmm:
+      lower_tgmm(problem, operands, call);
+      break;
+    case plan::Op::kGroupedGemm:
+      lower_grouped_gemm(problem, operands, call);
+      break;
+    case plan::Op::kBiasGrad:
+      break;
+  }
+}
+
+}  // namespace cadre::cpu

@@ -1,0 +1,189 @@
+// Checks of single arguments.
+#include "ops/checker.h"
+
+#include <algorithm>
+
+#include "ops/memory_span.h"
+#include "plan/group_offsets.h"
+#include "plan/grouped_dims.h"
+
+namespace cadre::ops {
+namespace {
+
+constexpr std::string_view kPlacementNames[] = {"a tensor of unknown form", "rows of one tensor",
+                                                "one stacked tensor", "a list of pointers",
+                                                "a packed buffer"};
+
+std::string_view placement_name(Placement placement) {
+  const auto index = static_cast<size_t>(placement);
+  return kPlacementNames[index < std::size(kPlacementNames) ? index : 0];
+}
+
+bool is_operand_dtype(DType dtype) {
+  return is_float(dtype) || is_fp8(dtype) || dtype == DType::kI8;
+}
+
+}  // namespace
+
+std::string device_name(Device device) {
+  return device.kind == DeviceKind::kCpu ? "cpu" : text("cuda:", device.index);
+}
+
+void Checker::view(std::string_view argument, const TensorView& view, int32_t rank) {
+  if (!ok()) return;
+  expect(view.given(), argument, "nothing", "a tensor of rank ", rank);
+  if (!ok()) return;
+  expect(view.rank == rank, text(argument, ".rank"), view.rank, rank);
+  expect(size_of(view.dtype) != 0, text(argument, ".dtype"), static_cast<int32_t>(view.dtype),
+         "a known dtype");
+  if (!ok()) return;
+  bool empty = false;
+  for (int32_t i = 0; i < rank; ++i) {
+    const int64_t dim = view.shape[static_cast<size_t>(i)];
+    expect(dim >= 0, text(argument, ".shape[", i, "]"), dim, "0 or more");
+    empty |= dim == 0;
+  }
+  if (!ok() || empty) return;
+  MemorySpan span;
+  expect(span_of(view, &span), text(argument, ".strides"), "beyond 64-bit addresses",
+         "an extent below 2^63 bytes");
+  expect(view.data != nullptr, text(argument, ".data"), "null", "a pointer");
+}
+
+void Checker::extent(std::string_view argument, std::string_view dim, const Extent& extent,
+                     const GroupedTensor& tensor) {
+  const std::string name = text(argument, ".", dim);
+  if (!extent.varies()) {
+    expect(extent.uniform >= 0, name, extent.uniform, "0 or more");
+    return;
+  }
+  index_array(name, extent.per_group, tensor.device);
+  expect(extent.per_group.count == tensor.num_groups, text(name, ".count"), extent.per_group.count,
+         argument, ".num_groups = ", tensor.num_groups);
+  if (!ok()) return;
+  if (extent.per_group.device.kind == DeviceKind::kCuda) {
+    expect(extent.max > 0, text(name, ".max"), extent.max, "a bound on the device's values");
+    return;
+  }
+  for (int64_t i = 0; i < extent.per_group.count; ++i) {
+    const int64_t value = plan::read_index(extent.per_group.data, extent.per_group.dtype, i);
+    expect(value >= 0, text(name, "[", i, "]"), value, "0 or more");
+  }
+}
+
+void Checker::grouped(std::string_view argument, const GroupedTensor& tensor,
+                      std::initializer_list<Placement> allowed) {
+  if (!ok()) return;
+  if (std::find(allowed.begin(), allowed.end(), tensor.placement) == allowed.end()) {
+    std::string expected;
+    for (Placement placement : allowed) {
+      expected += text(expected.empty() ? "" : " or ", placement_name(placement));
+    }
+    expect(false, argument, tensor.given() ? placement_name(tensor.placement) : "nothing",
+           expected);
+    return;
+  }
+  expect(size_of(tensor.dtype) != 0, text(argument, ".dtype"), static_cast<int32_t>(tensor.dtype),
+         "a known dtype");
+  expect(tensor.num_groups >= 0, text(argument, ".num_groups"), tensor.num_groups, "0 or more");
+  extent(argument, "rows", tensor.rows, tensor);
+  extent(argument, "cols", tensor.cols, tensor);
+  if (!ok()) return;
+
+  const bool varies = tensor.rows.varies() || tensor.cols.varies();
+  if (varies && tensor.placement != Placement::kList && tensor.placement != Placement::kPacked) {
+    fail(argument, ": per-group dims in ", placement_name(tensor.placement),
+         ", expected a list of pointers or a packed buffer");
+    return;
+  }
+  const bool empty = !varies && (tensor.rows.uniform == 0 || tensor.cols.uniform == 0);
+  if (tensor.placement == Placement::kList) {
+    const bool on_host = tensor.pointers_device.kind == DeviceKind::kCpu;
+    if (!on_host) {
+      same_device(text(argument, ".pointers"), tensor.pointers_device, argument, tensor.device);
+    }
+    if (tensor.num_groups > 0) {
+      expect(tensor.pointers != nullptr, text(argument, ".pointers"), "null", tensor.num_groups,
+             " pointers");
+    }
+    if (!ok() || !on_host) return;
+    for (int64_t i = 0; i < tensor.num_groups && !empty; ++i) {
+      const plan::MatrixDims dims = plan::dims_of(tensor, i);
+      expect(tensor.pointers[i] != nullptr || dims.rows == 0 || dims.cols == 0,
+             text(argument, ".pointers[", i, "]"), "null", "a pointer");
+    }
+    return;
+  }
+  if (tensor.placement == Placement::kPacked) {
+    expect(tensor.capacity >= 0, text(argument, ".capacity"), tensor.capacity, "0 or more");
+    expect(tensor.capacity == 0 || tensor.data != nullptr, text(argument, ".data"), "null",
+           "a pointer");
+    if (tensor.offsets.varies()) extent(argument, "offsets", tensor.offsets, tensor);
+    check_packed_bounds(*this, argument, tensor);
+    return;
+  }
+  if (empty || (tensor.placement == Placement::kStacked && tensor.num_groups == 0)) return;
+  MemorySpan span;
+  expect(span_of(tensor, &span), text(argument, ".strides"), "beyond 64-bit addresses",
+         "an extent below 2^63 bytes");
+  expect(tensor.data != nullptr, text(argument, ".data"), "null", "a pointer");
+}
+
+void Checker::same_device(std::string_view argument, Device device, std::string_view reference,
+                          Device expected) {
+  expect(device == expected, text(argument, ".device"), device_name(device), reference,
+         ".device = ", device_name(expected));
+}
+
+void Checker::float_dtype(std::string_view argument, DType dtype) {
+  expect(is_float(dtype), text(argument, ".dtype"), name_of(dtype), "f64, f32, bf16 or f16");
+}
+
+void Checker::scalars(std::string_view argument, const GroupScalars& scalars, int64_t num_groups,
+                      Device device) {
+  if (!scalars.varies()) return;
+  view(argument, scalars.per_group, 1);
+  if (!ok()) return;
+  const DType dtype = scalars.per_group.dtype;
+  expect(dtype == DType::kF32 || dtype == DType::kF64, text(argument, ".dtype"), name_of(dtype),
+         "f32 or f64");
+  expect(scalars.per_group.shape[0] == num_groups, text(argument, ".shape[0]"),
+         scalars.per_group.shape[0], "the number of local groups = ", num_groups);
+  same_device(argument, scalars.per_group.device, "the data", device);
+}
+
+void Checker::product_dtypes(DType lhs, DType rhs, DType out) {
+  expect(is_operand_dtype(lhs), "lhs.dtype", name_of(lhs), "f64, f32, bf16, f16, i8, e4m3 or e5m2");
+  expect(is_operand_dtype(rhs), "rhs.dtype", name_of(rhs), "f64, f32, bf16, f16, i8, e4m3 or e5m2");
+  if (!ok()) return;
+  expect(default_output_dtype(lhs, rhs) != DType::kInvalid, "rhs.dtype", name_of(rhs),
+         "a type that multiplies with lhs.dtype = ", name_of(lhs));
+  const bool both_int8 = lhs == DType::kI8 && rhs == DType::kI8;
+  expect(is_float(out) || (out == DType::kI32 && both_int8), "out.dtype", name_of(out),
+         both_int8 ? "i32, f64, f32, bf16 or f16" : "f64, f32, bf16 or f16");
+}
+
+void Checker::index_array(std::string_view argument, const GroupSizes& sizes, Device device) {
+  if (!ok()) return;
+  take(plan::check_index_array(op_, argument, sizes));
+  if (ok() && sizes.device.kind == DeviceKind::kCuda) {
+    same_device(argument, sizes.device, "the data", device);
+  }
+}
+
+void Checker::group_offset(const GroupOffset& offset, int64_t num_local, int64_t num_groups,
+                           Device device) {
+  if (!ok()) return;
+  if (offset.device_value != nullptr) {
+    index_array("group_offset", {offset.device_value, offset.dtype, 1, offset.device}, device);
+    expect(num_local <= num_groups, "group_sizes.count", num_groups,
+           "at least the number of local groups = ", num_local);
+    return;
+  }
+  expect(num_local <= num_groups, "group_sizes.count", num_groups,
+         "at least the number of local groups = ", num_local);
+  expect(offset.value >= 0 && offset.value <= num_groups - num_local, "group_offset", offset.value,
+         "0 to ", num_groups - num_local, " (group_sizes.count - local groups)");
+}
+
+}  // namespace cadre::ops

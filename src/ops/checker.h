@@ -1,0 +1,69 @@
+// Checks of arguments. A Checker keeps the first failure and ignores what comes after it, so that
+// the checks of an op read as a plain list.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cadre/status.h"
+#include "cadre/tensor.h"
+#include "core/text.h"
+
+namespace cadre::ops {
+
+class Checker {
+ public:
+  explicit Checker(std::string_view op) : op_(op) {}
+
+  bool ok() const { return status_.ok(); }
+  Status status() const { return status_; }
+  std::string_view op() const { return op_; }
+
+  /// Records "op: parts..." unless a failure stands already.
+  template <typename... Parts>
+  void fail(const Parts&... parts) {
+    if (ok()) status_ = Status::invalid(text(op_, ": ", parts...));
+  }
+  /// "op: argument = received, expected expected"
+  template <typename Received, typename... Expected>
+  void expect(bool condition, std::string_view argument, const Received& received,
+              const Expected&... expected) {
+    if (!condition) fail(argument, " = ", received, ", expected ", expected...);
+  }
+  void take(const Status& status) {
+    if (ok()) status_ = status;
+  }
+
+  /// Rank, dims, dtype, extent and pointer of a view.
+  void view(std::string_view argument, const TensorView& view, int32_t rank);
+  /// Placement, dims, dtype, extents and pointers of a tensor in one of the forms of `allowed`.
+  void grouped(std::string_view argument, const GroupedTensor& tensor,
+               std::initializer_list<Placement> allowed);
+  void same_device(std::string_view argument, Device device, std::string_view reference,
+                   Device expected);
+  /// f64, f32, bf16, f16.
+  void float_dtype(std::string_view argument, DType dtype);
+  /// alpha or beta: [num_groups] of f32 or f64, on `device` or on the host.
+  void scalars(std::string_view argument, const GroupScalars& scalars, int64_t num_groups,
+               Device device);
+  /// Types a product accepts, and the output type they allow.
+  void product_dtypes(DType lhs, DType rhs, DType out);
+  /// Pointer, dtype and place of sizes: the host or `device`.
+  void index_array(std::string_view argument, const GroupSizes& sizes, Device device);
+  /// Host values: 0 <= offset and offset + num_local <= num_groups.
+  void group_offset(const GroupOffset& offset, int64_t num_local, int64_t num_groups,
+                    Device device);
+
+ private:
+  void extent(std::string_view argument, std::string_view dim, const Extent& extent,
+              const GroupedTensor& tensor);
+
+  std::string_view op_;
+  Status status_;
+};
+
+std::string device_name(Device device);
+
+}  // namespace cadre::ops

@@ -1,0 +1,200 @@
+// What the ops share after their checks.
+#include "ops/dispatch.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "backend/registry.h"
+#include "ops/memory_span.h"
+#include "plan/group_offsets.h"
+
+namespace cadre::ops {
+namespace {
+
+/// More than any vector load or TMA box asks for; a larger alignment changes no choice.
+constexpr uintptr_t kMaxAlignment = 128;
+
+int32_t alignment_of(const void* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer) | kMaxAlignment;
+  return static_cast<int32_t>(address & (~address + 1));
+}
+
+bool same_memory(const GroupedTensor& a, const GroupedTensor& b) {
+  if (a.placement != b.placement || a.dtype != b.dtype || a.data != b.data ||
+      a.group_stride != b.group_stride || a.row_stride != b.row_stride ||
+      a.col_stride != b.col_stride) {
+    return false;
+  }
+  if (a.placement != Placement::kList) return true;
+  if (a.pointers == b.pointers) return true;
+  return a.pointers_device.kind == DeviceKind::kCpu && b.pointers_device.kind == DeviceKind::kCpu &&
+         std::equal(a.pointers, a.pointers + a.num_groups, b.pointers, b.pointers + b.num_groups);
+}
+
+std::vector<MemorySpan> spans_of_view(const TensorView& view) {
+  MemorySpan span;
+  if (!view.given() || !span_of(view, &span)) return {};
+  return {span};
+}
+
+std::vector<MemorySpan> spans_of_indices(const GroupSizes& sizes) {
+  return spans_of_view(TensorView::contiguous(sizes.data, sizes.dtype, {sizes.count}));
+}
+
+Status select(Context& context, const Call& call, const CallOptions& options,
+              backend::Selection* selection) {
+  return backend::Registry::instance().select(context.state(), call.problem, options.config,
+                                              selection);
+}
+
+}  // namespace
+
+plan::OperandLayout layout_of(const GroupedTensor& tensor) {
+  plan::OperandLayout layout{.placement = tensor.placement,
+                             .dtype = tensor.dtype,
+                             .group_stride = tensor.group_stride,
+                             .row_stride = tensor.row_stride,
+                             .col_stride = tensor.col_stride};
+  if (tensor.placement != Placement::kList) {
+    layout.alignment_bytes = alignment_of(tensor.data);
+  } else if (tensor.pointers_device.kind == DeviceKind::kCpu) {
+    uintptr_t bits = 0;
+    for (int64_t i = 0; i < tensor.num_groups; ++i) {
+      bits |= reinterpret_cast<uintptr_t>(tensor.pointers[i]);
+    }
+    layout.alignment_bytes = alignment_of(reinterpret_cast<const void*>(bits));
+  }
+  return layout;
+}
+
+plan::OperandLayout layout_of(const TensorView& view) { return layout_of(GroupedTensor(view)); }
+
+DType compute_dtype(DType lhs, DType rhs, DType out) {
+  if (lhs == DType::kI8 && rhs == DType::kI8) return DType::kI32;
+  const bool f64 = lhs == DType::kF64 || rhs == DType::kF64 || out == DType::kF64;
+  return f64 ? DType::kF64 : DType::kF32;
+}
+
+void check_sizes(Checker& checker, const GroupSizes& sizes, const GroupOffset& group_offset,
+                 Tail tail, plan::Problem* problem, std::vector<int64_t>* offsets) {
+  const auto tail_value = static_cast<int32_t>(tail);
+  checker.expect(tail_value >= 0 && tail_value <= 2, "tail", tail_value,
+                 "0 (zero), 1 (untouched) or 2 (forbid)");
+  checker.index_array("group_sizes", sizes, problem->device);
+  checker.group_offset(group_offset, problem->num_local_groups, sizes.count, problem->device);
+  if (!checker.ok()) return;
+  problem->num_groups = sizes.count;
+  problem->sizes_dtype = sizes.dtype;
+  problem->sizes_on_device = sizes.device.kind == DeviceKind::kCuda;
+  problem->offset_on_device = group_offset.device_value != nullptr;
+  problem->tail = tail;
+  if (problem->offset_on_device && problem->device.kind == DeviceKind::kCpu) {
+    checker.fail("group_offset is a device value, expected a host value for tensors on the cpu");
+  }
+  if (problem->sizes_on_device || !checker.ok()) return;
+  checker.take(plan::make_group_offsets(checker.op(), sizes, problem->m, tail, offsets));
+}
+
+void check_scalars(Checker& checker, const ScalarArgs& args, Call* call) {
+  plan::Problem& problem = call->problem;
+  plan::Operands& operands = call->operands;
+  checker.scalars("alpha", args.alpha, problem.num_local_groups, problem.device);
+  checker.scalars("beta", args.beta, problem.num_local_groups, problem.device);
+  if (args.accumulate &&
+      (args.beta.varies() || (args.beta.uniform != 0 && args.beta.uniform != 1))) {
+    checker.fail("accumulate = true and beta is given, expected one of them");
+  }
+  operands.alpha = args.alpha;
+  operands.beta = args.accumulate ? GroupScalars(1.0) : args.beta;
+  operands.c = args.c.given() ? args.c : operands.out;
+  problem.has_alpha = args.alpha.varies() || args.alpha.uniform != 1;
+  problem.has_beta = operands.beta.varies() || operands.beta.uniform != 0;
+  if (!checker.ok()) return;
+  if (args.c.given()) {
+    checker.same_device("c", args.c.device, "out", operands.out.device);
+    if (operands.out.dtype == DType::kI32) {
+      checker.expect(args.c.dtype == DType::kI32, "c.dtype", name_of(args.c.dtype),
+                     "i32 because out.dtype = i32");
+    } else {
+      checker.float_dtype("c", args.c.dtype);
+    }
+    if (problem.has_beta && !same_memory(args.c, operands.out)) problem.c = layout_of(args.c);
+  }
+  if (operands.out.dtype != DType::kI32) return;
+  checker.expect(!problem.has_alpha, "alpha", "given", "1 because out.dtype = i32");
+  checker.expect(
+      !operands.beta.varies() && (operands.beta.uniform == 0 || operands.beta.uniform == 1), "beta",
+      operands.beta.uniform, "0 or 1 because out.dtype = i32");
+}
+
+void check_options(Checker& checker, const CallOptions& options, plan::Problem* problem) {
+  const auto precision = static_cast<int32_t>(options.precision);
+  checker.expect(precision == 0 || precision == 1, "options.precision", precision,
+                 "0 (default) or 1 (tf32)");
+  checker.expect(options.average_rows >= 0, "options.average_rows", options.average_rows,
+                 "0 or more");
+  if (options.workspace == nullptr) {
+    checker.expect(options.workspace_size_bytes == 0, "options.workspace", "null",
+                   options.workspace_size_bytes, " bytes of workspace");
+  }
+  problem->precision = options.precision;
+  problem->allow_split_k = options.allow_split_k;
+  problem->average_rows = options.average_rows;
+  if (problem->average_rows == 0 && problem->num_groups > 0) {
+    problem->average_rows = problem->m / problem->num_groups;
+  }
+}
+
+void check_overlaps(Checker& checker, const Call& call, std::string_view output) {
+  if (!checker.ok()) return;
+  const plan::Operands& operands = call.operands;
+  const GroupedTensor& out = operands.out;
+  if (out.placement != Placement::kPacked && !out.rows.varies() && !out.cols.varies()) {
+    const bool stacked = out.placement == Placement::kStacked;
+    const int64_t dims[3] = {stacked ? out.num_groups : 1, out.rows.uniform, out.cols.uniform};
+    const int64_t row_stride = out.placement == Placement::kList && out.row_stride == 0
+                                   ? out.cols.uniform
+                                   : out.row_stride;
+    const int64_t strides[3] = {out.group_stride, row_stride, out.col_stride};
+    if (overlaps_itself(dims, strides)) {
+      checker.fail(output, " overlaps itself (strides ", strides[0], ", ", strides[1], ", ",
+                   strides[2], "), expected every element at its own address");
+    }
+  }
+  std::vector<NamedSpans> inputs = {{"lhs", spans_of(operands.lhs)},
+                                    {"rhs", spans_of(operands.rhs)},
+                                    {"bias", spans_of(operands.bias)},
+                                    {"bias_scale", spans_of_view(operands.bias_scale)},
+                                    {"row_scale", spans_of_view(operands.row_scale)},
+                                    {"alpha", spans_of_view(operands.alpha.per_group)},
+                                    {"beta", spans_of_view(operands.beta.per_group)},
+                                    {"group_sizes", spans_of_indices(operands.group_sizes)}};
+  if (operands.group_offset.device_value != nullptr) {
+    inputs.push_back({"group_offset", spans_of_indices({operands.group_offset.device_value,
+                                                        operands.group_offset.dtype, 1})});
+  }
+  if (!same_memory(operands.c, out)) inputs.push_back({"c", spans_of(operands.c)});
+  check_overlap(checker, output, spans_of(out), inputs);
+}
+
+Status run(Context& context, const Call& call, const CallOptions& options) {
+  if (!context.status().ok()) return context.status();
+  if (call.nothing_to_do) return {};
+  backend::Selection selection;
+  if (Status status = select(context, call, options, &selection); !status.ok()) return status;
+  return selection.backend->run(context.state(), call.problem, selection.config, call.operands,
+                                options);
+}
+
+Status workspace_size(Context& context, const Call& call, const CallOptions& options,
+                      size_t* size_bytes) {
+  *size_bytes = 0;
+  if (!context.status().ok()) return context.status();
+  if (call.nothing_to_do) return {};
+  backend::Selection selection;
+  if (Status status = select(context, call, options, &selection); !status.ok()) return status;
+  *size_bytes = selection.backend->workspace_size(call.problem, selection.config);
+  return {};
+}
+
+}  // namespace cadre::ops

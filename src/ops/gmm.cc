@@ -1,0 +1,146 @@
+// gmm: check, build the Problem, hand over to a backend.
+#include "cadre/gmm.h"
+
+#include "ops/dispatch.h"
+
+namespace cadre {
+namespace {
+
+using ops::Call;
+using ops::Checker;
+
+/// out or c: rows of one [m, n] tensor, or a list whose matrices have at least a group's rows.
+void check_result(Checker& checker, std::string_view argument, const GroupedTensor& tensor,
+                  const plan::Problem& problem) {
+  checker.grouped(argument, tensor, {Placement::kRows, Placement::kList});
+  if (!checker.ok()) return;
+  checker.expect(!tensor.rows.varies() && !tensor.cols.varies(), text(argument, ".rows"),
+                 "per-group", "one shape for all groups");
+  checker.expect(tensor.cols.uniform == problem.n, text(argument, ".n"), tensor.cols.uniform,
+                 "rhs.n = ", problem.n);
+  if (tensor.placement == Placement::kRows) {
+    checker.expect(tensor.rows.uniform == problem.m, text(argument, ".m"), tensor.rows.uniform,
+                   "lhs.m = ", problem.m);
+  } else {
+    checker.expect(tensor.num_groups == problem.num_local_groups, text(argument, ".num_groups"),
+                   tensor.num_groups, "rhs.num_groups = ", problem.num_local_groups);
+  }
+}
+
+/// Host sizes: no group has more rows than the matrices of a list.
+void check_list_rows(Checker& checker, std::string_view argument, const GroupedTensor& tensor,
+                     const Call& call) {
+  if (!checker.ok() || tensor.placement != Placement::kList) return;
+  const std::vector<int64_t>& offsets = call.operands.host_offsets;
+  if (offsets.empty() || call.problem.offset_on_device) return;
+  for (int64_t i = 0; i < call.problem.num_local_groups; ++i) {
+    const auto group = static_cast<size_t>(call.operands.group_offset.value + i);
+    const int64_t rows = offsets[group + 1] - offsets[group];
+    checker.expect(rows <= tensor.rows.uniform, text("group_sizes[", group, "]"), rows, "at most ",
+                   argument, ".rows = ", tensor.rows.uniform);
+  }
+}
+
+void check_vector(Checker& checker, std::string_view argument, const TensorView& vector,
+                  const plan::Problem& problem) {
+  if (!vector.given()) return;
+  checker.view(argument, vector, 1);
+  checker.float_dtype(argument, vector.dtype);
+  checker.expect(vector.shape[0] == problem.m, text(argument, ".shape[0]"), vector.shape[0],
+                 "lhs.m = ", problem.m);
+  checker.same_device(argument, vector.device, "lhs", problem.device);
+}
+
+Status check(const GmmArgs& args, Call* call) {
+  Checker checker("gmm");
+  plan::Problem& problem = call->problem;
+  plan::Operands& operands = call->operands;
+
+  checker.view("lhs", args.lhs, 2);
+  checker.grouped("rhs", args.rhs, {Placement::kStacked, Placement::kList});
+  if (!checker.ok()) return checker.status();
+  checker.expect(!args.rhs.rows.varies() && !args.rhs.cols.varies(), "rhs.rows", "per-group",
+                 "one shape for all groups");
+  problem.op = plan::Op::kGmm;
+  problem.device = args.lhs.device;
+  problem.m = args.lhs.shape[0];
+  problem.k = args.lhs.shape[1];
+  const int64_t rhs_k = args.transpose_rhs ? args.rhs.cols.uniform : args.rhs.rows.uniform;
+  problem.n = args.transpose_rhs ? args.rhs.rows.uniform : args.rhs.cols.uniform;
+  problem.num_local_groups = args.rhs.num_groups;
+  problem.transpose_rhs = args.transpose_rhs;
+  checker.expect(rhs_k == problem.k, "rhs.k", rhs_k, "lhs.k = ", problem.k);
+  checker.same_device("rhs", args.rhs.device, "lhs", problem.device);
+  check_result(checker, "out", args.out, problem);
+  checker.same_device("out", args.out.device, "lhs", problem.device);
+  checker.product_dtypes(args.lhs.dtype, args.rhs.dtype, args.out.dtype);
+  if (!checker.ok()) return checker.status();
+
+  operands.lhs = args.lhs;
+  operands.rhs = args.rhs;
+  operands.out = args.out;
+  operands.group_sizes = args.group_sizes;
+  operands.group_offset = args.group_offset;
+  operands.packed_rhs = args.packed_rhs;
+  check_sizes(checker, args.group_sizes, args.group_offset, args.tail, &problem,
+              &operands.host_offsets);
+  check_list_rows(checker, "out", args.out, *call);
+  if (args.c.given()) {
+    check_result(checker, "c", args.c, problem);
+    check_list_rows(checker, "c", args.c, *call);
+  }
+  check_scalars(checker, {args.alpha, args.beta, args.accumulate, args.c}, call);
+
+  if (args.bias.given()) {
+    checker.grouped("bias", args.bias, {Placement::kStacked, Placement::kList});
+    checker.float_dtype("bias", args.bias.dtype);
+    checker.expect(args.bias.num_groups == problem.num_local_groups, "bias.num_groups",
+                   args.bias.num_groups, "rhs.num_groups = ", problem.num_local_groups);
+    checker.expect(!args.bias.rows.varies() && args.bias.rows.uniform == 1, "bias.rows",
+                   args.bias.rows.uniform, "1 (a vector for each group)");
+    checker.expect(!args.bias.cols.varies() && args.bias.cols.uniform == problem.n, "bias.n",
+                   args.bias.cols.uniform, "rhs.n = ", problem.n);
+    checker.same_device("bias", args.bias.device, "lhs", problem.device);
+    operands.bias = args.bias;
+  }
+  check_vector(checker, "bias_scale", args.bias_scale, problem);
+  check_vector(checker, "row_scale", args.row_scale, problem);
+  if (args.bias_scale.given() && !args.bias.given()) {
+    checker.fail("bias_scale is given without bias, expected both");
+  }
+  if (args.out.dtype == DType::kI32) {
+    checker.expect(!args.bias.given(), "bias", "given", "none because out.dtype = i32");
+    checker.expect(!args.row_scale.given(), "row_scale", "given", "none because out.dtype = i32");
+  }
+  operands.bias_scale = args.bias_scale;
+  operands.row_scale = args.row_scale;
+  check_options(checker, args.options, &problem);
+  check_overlaps(checker, *call, "out");
+  if (!checker.ok()) return checker.status();
+
+  problem.lhs = ops::layout_of(args.lhs);
+  problem.rhs = ops::layout_of(args.rhs);
+  problem.out = ops::layout_of(args.out);
+  problem.bias = ops::layout_of(args.bias);
+  problem.has_bias_scale = args.bias_scale.given();
+  problem.has_row_scale = args.row_scale.given();
+  problem.compute = ops::compute_dtype(args.lhs.dtype, args.rhs.dtype, args.out.dtype);
+  call->nothing_to_do = problem.m == 0 || problem.n == 0;
+  return {};
+}
+
+}  // namespace
+
+Status gmm(Context& context, const GmmArgs& args) {
+  Call call;
+  if (Status status = check(args, &call); !status.ok()) return status;
+  return ops::run(context, call, args.options);
+}
+
+Status gmm_workspace_size(Context& context, const GmmArgs& args, size_t* size_bytes) {
+  Call call;
+  if (Status status = check(args, &call); !status.ok()) return status;
+  return ops::workspace_size(context, call, args.options, size_bytes);
+}
+
+}  // namespace cadre

@@ -1,0 +1,209 @@
+// The bytes a view covers, and whether two views share any.
+#include "ops/memory_span.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "ops/checker.h"
+#include "plan/grouped_dims.h"
+
+namespace cadre::ops {
+namespace {
+
+using plan::dims_of;
+using plan::MatrixDims;
+using plan::on_device;
+using plan::packed_begin;
+using plan::packed_elements;
+using plan::row_stride_of;
+
+__extension__ using Wide = __int128;
+constexpr Wide kMaxBytes = static_cast<Wide>(INT64_MAX);
+
+struct Dim {
+  int64_t size;
+  int64_t stride;
+};
+
+/// The span of elements base + sum(i_d * stride_d), in bytes; the last dim is the row's.
+bool span_of_dims(const void* data, DType dtype, std::initializer_list<Dim> dims,
+                  MemorySpan* span) {
+  *span = {};
+  Wide low = 0;
+  Wide high = 0;
+  for (const Dim& dim : dims) {
+    if (dim.size == 0) return true;
+    const Wide reach = static_cast<Wide>(dim.size - 1) * dim.stride;
+    (reach < 0 ? low : high) += reach;
+  }
+  const auto size = static_cast<Wide>(size_of(dtype));
+  if ((high - low + 1) * size > kMaxBytes) return false;
+  const auto base = reinterpret_cast<uintptr_t>(data);
+  span->begin = base + static_cast<uintptr_t>(static_cast<int64_t>(low * size));
+  span->end = base + static_cast<uintptr_t>(static_cast<int64_t>((high + 1) * size));
+
+  const auto* row = dims.end() - 1;
+  if (row->stride != 1 && row->size > 1) return true;
+  // Every outer stride must be a positive multiple of the smallest: then rows start at one pitch.
+  int64_t pitch = 0;
+  for (const Dim* dim = dims.begin(); dim != row; ++dim) {
+    if (dim->size > 1) pitch = std::gcd(pitch, dim->stride);
+    if (dim->size > 1 && dim->stride <= 0) return true;
+  }
+  span->width = row->size * static_cast<int64_t>(size);
+  span->pitch = pitch * static_cast<int64_t>(size);
+  if (span->pitch != 0 && span->width > span->pitch) span->pitch = span->width = 0;
+  return true;
+}
+
+bool collide(int64_t size_a, int64_t stride_a, int64_t size_b, int64_t stride_b) {
+  // i * stride_a == j * stride_b has its smallest solution at i = stride_b / g, j = stride_a / g.
+  if (size_a > 1 && stride_a == 0) return true;
+  if (size_b > 1 && stride_b == 0) return true;
+  if (size_a < 2 || size_b < 2) return false;
+  const int64_t g = std::gcd(stride_a, stride_b);
+  return std::abs(stride_b / g) < size_a && std::abs(stride_a / g) < size_b;
+}
+
+}  // namespace
+
+bool span_of(const TensorView& view, MemorySpan* span) {
+  const auto dim = [&view](size_t i) { return Dim{view.shape[i], view.strides[i]}; };
+  switch (view.rank) {
+    case 1:
+      return span_of_dims(view.data, view.dtype, {dim(0)}, span);
+    case 2:
+      return span_of_dims(view.data, view.dtype, {dim(0), dim(1)}, span);
+    case 3:
+      return span_of_dims(view.data, view.dtype, {dim(0), dim(1), dim(2)}, span);
+    default:
+      *span = {};
+      return view.rank <= 0;
+  }
+}
+
+bool span_of(const GroupedTensor& tensor, MemorySpan* span) {
+  const Dim row = {tensor.cols.uniform, tensor.col_stride};
+  const Dim rows = {tensor.rows.uniform, tensor.row_stride};
+  switch (tensor.placement) {
+    case Placement::kRows:
+      return span_of_dims(tensor.data, tensor.dtype, {rows, row}, span);
+    case Placement::kStacked:
+      return span_of_dims(tensor.data, tensor.dtype,
+                          {{tensor.num_groups, tensor.group_stride}, rows, row}, span);
+    case Placement::kPacked:
+      return span_of_dims(tensor.data, tensor.dtype, {{tensor.capacity, 1}}, span);
+    default:
+      *span = {};
+      return true;
+  }
+}
+
+std::vector<MemorySpan> spans_of(const GroupedTensor& tensor) {
+  std::vector<MemorySpan> spans;
+  const bool list = tensor.placement == Placement::kList;
+  if (!list && tensor.placement != Placement::kPacked) {
+    MemorySpan span;
+    if (tensor.placement != Placement::kAbsent && span_of(tensor, &span)) spans.push_back(span);
+    return spans;
+  }
+  if (on_device(tensor.rows) || on_device(tensor.cols) || on_device(tensor.offsets) ||
+      (list && tensor.pointers_device.kind != DeviceKind::kCpu)) {
+    return spans;
+  }
+  int64_t next = 0;
+  for (int64_t i = 0; i < tensor.num_groups; ++i) {
+    const MatrixDims dims = dims_of(tensor, i);
+    const int64_t begin = packed_begin(tensor, i, next);
+    const void* data = list ? tensor.pointers[i]
+                            : static_cast<const char*>(tensor.data) +
+                                  begin * static_cast<int64_t>(size_of(tensor.dtype));
+    MemorySpan span;
+    if (span_of_dims(data, tensor.dtype,
+                     {{dims.rows, row_stride_of(tensor, dims)}, {dims.cols, tensor.col_stride}},
+                     &span)) {
+      spans.push_back(span);
+    }
+    next = begin + packed_elements(tensor, dims);
+  }
+  return spans;
+}
+
+bool overlap(const MemorySpan& a, const MemorySpan& b) {
+  if (a.begin >= b.end || b.begin >= a.end || a.begin == a.end || b.begin == b.end) return false;
+  // Columns of one wide buffer: the rows of both repeat at one pitch and never meet inside it.
+  if (a.pitch > 0 && a.pitch == b.pitch) {
+    const auto pitch = static_cast<uintptr_t>(a.pitch);
+    const uintptr_t start = b.begin >= a.begin ? (b.begin - a.begin) % pitch
+                                               : (pitch - (a.begin - b.begin) % pitch) % pitch;
+    const bool apart = start >= static_cast<uintptr_t>(a.width) &&
+                       start + static_cast<uintptr_t>(b.width) <= pitch;
+    if (apart) return false;
+  }
+  return true;
+}
+
+bool overlaps_itself(const int64_t (&dims)[3], const int64_t (&strides)[3]) {
+  for (int64_t dim : dims) {
+    if (dim == 0) return false;
+  }
+  return collide(dims[0], strides[0], dims[1], strides[1]) ||
+         collide(dims[0], strides[0], dims[2], strides[2]) ||
+         collide(dims[1], strides[1], dims[2], strides[2]);
+}
+
+void check_packed_bounds(Checker& checker, std::string_view argument, const GroupedTensor& tensor) {
+  if (!checker.ok() || on_device(tensor.rows) || on_device(tensor.cols) ||
+      on_device(tensor.offsets)) {
+    return;
+  }
+  if (tensor.row_stride < 0 || tensor.col_stride < 0) {
+    checker.fail(argument, ".row_stride = ", tensor.row_stride,
+                 ", .col_stride = ", tensor.col_stride, ", expected 0 or more in a packed buffer");
+    return;
+  }
+  int64_t next = 0;
+  for (int64_t i = 0; i < tensor.num_groups; ++i) {
+    const MatrixDims dims = dims_of(tensor, i);
+    const int64_t begin = packed_begin(tensor, i, next);
+    const bool empty = dims.rows == 0 || dims.cols == 0;
+    const Wide end = empty ? static_cast<Wide>(begin)
+                           : static_cast<Wide>(begin) +
+                                 static_cast<Wide>(dims.rows - 1) * row_stride_of(tensor, dims) +
+                                 static_cast<Wide>(dims.cols - 1) * tensor.col_stride + 1;
+    if (end > tensor.capacity) {
+      checker.fail(argument, ": group ", i, " ([", dims.rows, ", ", dims.cols, "] at element ",
+                   begin, ") ends beyond capacity = ", tensor.capacity);
+      return;
+    }
+    next = static_cast<int64_t>(end);
+  }
+}
+
+void check_overlap(Checker& checker, std::string_view output, const std::vector<MemorySpan>& out,
+                   const std::vector<NamedSpans>& inputs) {
+  // Outputs sorted by address: each input span then meets few of them.
+  std::vector<MemorySpan> sorted = out;
+  std::sort(sorted.begin(), sorted.end(),
+            [](const MemorySpan& a, const MemorySpan& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < sorted.size(); ++i) {
+    if (overlap(sorted[i - 1], sorted[i])) {
+      checker.fail(output, ": two groups share memory, expected separate outputs");
+      return;
+    }
+  }
+  for (const NamedSpans& input : inputs) {
+    for (const MemorySpan& span : input.spans) {
+      auto first = std::lower_bound(
+          sorted.begin(), sorted.end(), span.begin,
+          [](const MemorySpan& candidate, uintptr_t begin) { return candidate.end <= begin; });
+      for (; first != sorted.end() && first->begin < span.end; ++first) {
+        if (!overlap(*first, span)) continue;
+        checker.fail(output, " overlaps ", input.argument, ", expected separate memory");
+        return;
+      }
+    }
+  }
+}
+
+}  // namespace cadre::ops

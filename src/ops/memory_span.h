@@ -1,0 +1,48 @@
+// The bytes a view covers, and whether two views share any.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "cadre/tensor.h"
+
+namespace cadre::ops {
+
+class Checker;
+
+/// Bytes [begin, end). `pitch` and `width` describe rows of contiguous elements (0: not known to be
+/// so): the row starts are begin + i * pitch, and each covers `width` bytes.
+struct MemorySpan {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+  int64_t pitch = 0;
+  int64_t width = 0;
+};
+
+/// False when the extent doesn't fit 63 bits. An empty view gives an empty span.
+bool span_of(const TensorView& view, MemorySpan* span);
+/// For every form but kList.
+bool span_of(const GroupedTensor& tensor, MemorySpan* span);
+
+/// All spans of a tensor: one for each pointer of a host list, none for a list on a device or one
+/// whose dims lie on a device.
+std::vector<MemorySpan> spans_of(const GroupedTensor& tensor);
+
+bool overlap(const MemorySpan& a, const MemorySpan& b);
+
+/// True when two elements of a [dims] view with these strides share an address.
+bool overlaps_itself(const int64_t (&dims)[3], const int64_t (&strides)[3]);
+
+/// kPacked with host dims: every matrix lies in [0, capacity), and explicit offsets don't collide.
+void check_packed_bounds(Checker& checker, std::string_view argument, const GroupedTensor& tensor);
+
+/// Fails when `out` shares memory with itself or with any of `inputs`.
+struct NamedSpans {
+  std::string_view argument;
+  std::vector<MemorySpan> spans;
+};
+void check_overlap(Checker& checker, std::string_view output, const std::vector<MemorySpan>& out,
+                   const std::vector<NamedSpans>& inputs);
+
+}  // namespace cadre::ops

@@ -1,0 +1,22 @@
+// Printing and hashing of Config.
+#include "plan/config.h"
+
+#include <functional>
+
+#include "core/text.h"
+
+namespace cadre::plan {
+
+std::string to_string(const Config& c) {
+  std::string out = c.kernel;
+  if (c.tile_m) out += text(" tile ", c.tile_m, "x", c.tile_n, "x", c.tile_k);
+  if (c.stages) out += text(" stages ", c.stages);
+  if (c.cluster > 1) out += text(" cluster ", c.cluster);
+  if (c.split_k > 1) out += text(" split_k ", c.split_k);
+  if (c.threads) out += text(" threads ", c.threads);
+  return out;
+}
+
+size_t hash_of(const Config& config) { return std::hash<std::string>{}(to_string(config)); }
+
+}  // namespace cadre::plan

@@ -1,0 +1,33 @@
+// Operands: the pointers and run-time values of one call, already checked. With a Problem and a
+// Config this is all a kernel gets.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cadre/bias_grad.h"
+#include "cadre/context.h"
+#include "cadre/gmm.h"
+#include "cadre/tensor.h"
+
+namespace cadre::plan {
+
+/// gmm, tgmm and grouped_gemm share one form; Problem::op says how to read it.
+struct Operands {
+  GroupedTensor lhs{};  ///< kRows for gmm and tgmm
+  GroupedTensor rhs{};  ///< kRows for tgmm
+  GroupedTensor c{};    ///< always set: out itself unless the caller gave another
+  GroupedTensor out{};
+  GroupedTensor bias{};
+  TensorView bias_scale{};
+  TensorView row_scale{};
+  GroupScalars alpha = 1.0;
+  GroupScalars beta = 0.0;
+  GroupSizes group_sizes{};
+  /// Sizes on the host, summed and checked: num_groups + 1 offsets. Empty for sizes on a device.
+  std::vector<int64_t> host_offsets;
+  GroupOffset group_offset = 0;
+  const PackedWeights* packed_rhs = nullptr;
+};
+
+}  // namespace cadre::plan

@@ -1,0 +1,84 @@
+// Printing and hashing of Problem.
+#include "plan/problem.h"
+
+#include <functional>
+
+#include "core/text.h"
+
+namespace cadre::plan {
+namespace {
+
+constexpr std::string_view kPlacementSuffix[] = {"", "", "", " list", " packed"};
+
+std::string describe(const OperandLayout& layout) {
+  return text(cadre::name_of(layout.dtype), kPlacementSuffix[static_cast<int>(layout.placement)]);
+}
+
+}  // namespace
+
+std::string_view name_of(Op op) {
+  switch (op) {
+    case Op::kGmm:
+      return "gmm";
+    case Op::kTgmm:
+      return "tgmm";
+    case Op::kGroupedGemm:
+      return "grouped_gemm";
+    case Op::kBiasGrad:
+      return "bias_grad";
+  }
+  return "unknown";
+}
+
+std::string to_string(const Problem& p) {
+  std::string out =
+      text(name_of(p.op), " m=", p.m, " k=", p.k, " n=", p.n, " groups=", p.num_groups);
+  if (p.num_local_groups != p.num_groups) out += text(" local=", p.num_local_groups);
+  out += text(" ", describe(p.lhs), p.transpose_lhs ? "^T" : "");
+  if (p.rhs.given()) out += text(" x ", describe(p.rhs), p.transpose_rhs ? "^T" : "");
+  out += text(" -> ", describe(p.out), " in ", cadre::name_of(p.compute));
+  out += p.device.kind == DeviceKind::kCuda ? text(" on cuda:", p.device.index) : " on cpu";
+  if (p.sizes_on_device) out += ", device sizes";
+  if (p.has_alpha) out += ", alpha";
+  if (p.has_beta) out += p.c.given() ? ", beta * c" : ", beta * out";
+  if (p.bias.given()) out += ", bias";
+  if (p.has_bias_scale) out += ", bias_scale";
+  if (p.has_row_scale) out += ", row_scale";
+  if (p.tail == Tail::kUntouched) out += ", tail untouched";
+  if (p.tail == Tail::kForbid) out += ", tail forbidden";
+  if (p.precision == Precision::kTf32) out += ", tf32";
+  if (p.allow_split_k) out += ", split k allowed";
+  return out;
+}
+
+size_t hash_of(const Problem& p) {
+  size_t seed = 0;
+  const auto mix = [&seed](auto value) {
+    seed ^= std::hash<int64_t>{}(static_cast<int64_t>(value)) + 0x9e3779b97f4a7c15ull +
+            (seed << 6) + (seed >> 2);
+  };
+  for (const OperandLayout* layout : {&p.lhs, &p.rhs, &p.c, &p.out, &p.bias}) {
+    mix(layout->placement);
+    mix(layout->dtype);
+    mix(layout->group_stride);
+    mix(layout->row_stride);
+    mix(layout->col_stride);
+    mix(layout->alignment_bytes);
+  }
+  for (int64_t value : {p.m, p.k, p.n, p.num_groups, p.num_local_groups, p.average_rows})
+    mix(value);
+  for (bool flag : {p.transpose_lhs, p.transpose_rhs, p.sizes_on_device, p.offset_on_device,
+                    p.has_alpha, p.has_beta, p.has_bias_scale, p.has_row_scale, p.allow_split_k}) {
+    mix(flag);
+  }
+  mix(p.op);
+  mix(p.device.kind);
+  mix(p.device.index);
+  mix(p.compute);
+  mix(p.sizes_dtype);
+  mix(p.tail);
+  mix(p.precision);
+  return seed;
+}
+
+}  // namespace cadre::plan
