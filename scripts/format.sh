@@ -3,8 +3,8 @@
 # usage: scripts/format.sh [--check]   with --check nothing is changed, and a file that would be is an error
 set -euo pipefail
 cd "$(dirname "$0")/.."
-source scripts/sources.sh
 
 mode=(-i)
 [[ ${1:-} == --check ]] && mode=(--dry-run --Werror)
-cadre_sources | xargs --no-run-if-empty clang-format "${mode[@]}"
+git ls-files --cached --others --exclude-standard -- '*.h' '*.c' '*.cc' '*.cu' '*.cuh' '*.inc' |
+  xargs --no-run-if-empty clang-format "${mode[@]}"

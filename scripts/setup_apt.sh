@@ -63,8 +63,8 @@ elif command -v sudo >/dev/null && [[ -t 0 ]]; then
   echo "Installing needs root; sudo may ask for your password."
   as_root=(sudo)
 else
-  echo "Installing needs root. Run this, then make again:" >&2
-  echo "  sudo apt-get update && sudo apt-get install --yes --no-install-recommends ${missing[*]}" >&2
+  echo "Installing needs root. Run this as root, then make again:" >&2
+  echo "  apt-get update && apt-get install --yes --no-install-recommends ${missing[*]}" >&2
   exit 1
 fi
 echo "Installing them with apt-get ..."
