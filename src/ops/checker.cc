@@ -36,6 +36,7 @@ void Checker::view(std::string_view argument, const TensorView& view, int32_t ra
   expect(view.rank == rank, text(argument, ".rank"), view.rank, rank);
   expect(size_of(view.dtype) != 0, text(argument, ".dtype"), static_cast<int32_t>(view.dtype),
          "a known dtype");
+  known_device(argument, view.device);
   if (!ok()) return;
   bool empty = false;
   for (int32_t i = 0; i < rank; ++i) {
@@ -85,6 +86,7 @@ void Checker::grouped(std::string_view argument, const GroupedTensor& tensor,
   }
   expect(size_of(tensor.dtype) != 0, text(argument, ".dtype"), static_cast<int32_t>(tensor.dtype),
          "a known dtype");
+  known_device(argument, tensor.device);
   expect(tensor.num_groups >= 0, text(argument, ".num_groups"), tensor.num_groups, "0 or more");
   extent(argument, "rows", tensor.rows, tensor);
   extent(argument, "cols", tensor.cols, tensor);
@@ -127,6 +129,12 @@ void Checker::grouped(std::string_view argument, const GroupedTensor& tensor,
   expect(span_of(tensor, &span), text(argument, ".strides"), "beyond 64-bit addresses",
          "an extent below 2^63 bytes");
   expect(tensor.data != nullptr, text(argument, ".data"), "null", "a pointer");
+}
+
+void Checker::known_device(std::string_view argument, Device device) {
+  const auto kind = static_cast<int32_t>(device.kind);
+  expect(kind == 0 || kind == 1, text(argument, ".device.kind"), kind, "0 (cpu) or 1 (cuda)");
+  expect(device.index >= 0, text(argument, ".device.index"), device.index, "0 or more");
 }
 
 void Checker::same_device(std::string_view argument, Device device, std::string_view reference,

@@ -57,6 +57,7 @@ class Checker {
                     Device device);
 
  private:
+  void known_device(std::string_view argument, Device device);
   void extent(std::string_view argument, std::string_view dim, const Extent& extent,
               const GroupedTensor& tensor);
 

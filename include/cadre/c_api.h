@@ -1,0 +1,290 @@
+/* cadre's C ABI: pure C11, no exception crosses it, nothing is printed.
+ *
+ * Every function that can fail returns a cadre_status_code; cadre_status_message() then says which
+ * argument was wrong, what was expected and what was received. The structs are plain: fill one with
+ * its ..._init function (which sets `struct_size` and every default), set what you need, call.
+ * Pointers to tensors may be NULL where an argument is optional. Nothing is owned or kept: what a
+ * struct points to must live until the call returns (device memory: until the stream has run it).
+ */
+#ifndef CADRE_C_API_H_
+#define CADRE_C_API_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cadre/export.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Status ------------------------------------------------------------------------------- */
+
+typedef int32_t cadre_status_code;
+enum {
+  CADRE_OK = 0,
+  CADRE_INVALID = 1,     /* the caller's fault */
+  CADRE_UNSUPPORTED = 2, /* no backend takes this problem; the message lists every refusal */
+  CADRE_INTERNAL = 3     /* out of memory, a failed launch, a defect */
+};
+
+/* What the last call of this thread that failed had to say; "" before the first failure. Valid
+ * until this thread's next failing call. */
+CADRE_API const char* cadre_status_message(void);
+
+/* "0.1.0" */
+CADRE_API const char* cadre_version(void);
+
+/* "cuda, cpu, reference": the backends of this build, in the order they are tried. */
+CADRE_API const char* cadre_backends(void);
+
+/* ---- Element types, devices ----------------------------------------------------------------- */
+
+typedef int32_t cadre_dtype;
+enum {
+  CADRE_F64 = 1,
+  CADRE_F32 = 2,
+  CADRE_BF16 = 3,
+  CADRE_F16 = 4,
+  CADRE_I8 = 5,
+  CADRE_I32 = 6,
+  CADRE_I64 = 7,
+  CADRE_U32 = 8,
+  CADRE_E4M3 = 9,
+  CADRE_E5M2 = 10,
+  CADRE_E8M0 = 11
+};
+
+/* Bytes of one element; 0 for an unknown type. */
+CADRE_API size_t cadre_dtype_size(cadre_dtype dtype);
+/* "f32", ...; "invalid" for an unknown type. */
+CADRE_API const char* cadre_dtype_name(cadre_dtype dtype);
+/* The output type a product has unless another is asked for; 0 when the pair has no product. */
+CADRE_API cadre_dtype cadre_default_output_dtype(cadre_dtype lhs, cadre_dtype rhs);
+
+typedef int32_t cadre_device_kind;
+enum { CADRE_CPU = 0, CADRE_CUDA = 1 };
+
+typedef struct cadre_device {
+  cadre_device_kind kind;
+  int32_t index;
+} cadre_device;
+
+/* ---- Views ---------------------------------------------------------------------------------- */
+
+/* A strided view of memory that the caller owns. Strides count elements and may be anything. */
+typedef struct cadre_tensor {
+  void* data;
+  cadre_dtype dtype;
+  cadre_device device;
+  int32_t rank; /* at most 4 */
+  int64_t shape[4];
+  int64_t strides[4];
+} cadre_tensor;
+
+/* `count` integers (CADRE_I32, CADRE_U32 or CADRE_I64) on the host or on the data's device. */
+typedef struct cadre_sizes {
+  const void* data;
+  cadre_dtype dtype;
+  cadre_device device;
+  int64_t count;
+} cadre_sizes;
+
+/* One value for all groups, or, where per_group.data is not NULL, one for each group. `max` bounds
+ * values that lie on a device. */
+typedef struct cadre_extent {
+  int64_t uniform;
+  cadre_sizes per_group;
+  int64_t max;
+} cadre_extent;
+
+typedef int32_t cadre_placement;
+enum {
+  CADRE_ROWS = 1,    /* consecutive rows of one [m, cols] tensor */
+  CADRE_STACKED = 2, /* one [num_groups, rows, cols] tensor */
+  CADRE_LIST = 3,    /* one pointer for each group */
+  CADRE_PACKED = 4   /* one buffer; group i starts at element offsets[i], or behind its neighbour */
+};
+
+/* One matrix for each group. See cadre::GroupedTensor (cadre/tensor.h) for every field. */
+typedef struct cadre_grouped_tensor {
+  cadre_placement placement;
+  cadre_dtype dtype;
+  cadre_device device;
+  int64_t num_groups;
+  void* data;            /* all forms but CADRE_LIST */
+  void* const* pointers; /* CADRE_LIST */
+  cadre_device pointers_device;
+  cadre_extent rows;
+  cadre_extent cols;
+  int64_t group_stride; /* CADRE_STACKED */
+  int64_t row_stride;   /* 0 in a list or packed tensor: the matrix's cols */
+  int64_t col_stride;
+  cadre_extent offsets; /* CADRE_PACKED */
+  int64_t capacity;     /* CADRE_PACKED: elements in the buffer */
+} cadre_grouped_tensor;
+
+/* Row-major view without gaps; rank at most 4. */
+CADRE_API cadre_tensor cadre_tensor_contiguous(void* data, cadre_dtype dtype, int32_t rank,
+                                               const int64_t* shape, cadre_device device);
+/* Rank 2: rows of one tensor; rank 3: a stacked tensor. */
+CADRE_API cadre_grouped_tensor cadre_grouped_from_tensor(const cadre_tensor* tensor);
+/* One vector of n elements for each group, from a [g, n] tensor (a bias). */
+CADRE_API cadre_grouped_tensor cadre_grouped_vectors(const cadre_tensor* tensor);
+/* Matrices (rank 2) or vectors (rank 1) of the shape and strides of `like`, one at each pointer. */
+CADRE_API cadre_grouped_tensor cadre_grouped_list(void* const* pointers, int64_t num_groups,
+                                                  const cadre_tensor* like,
+                                                  cadre_device pointers_device);
+
+/* ---- Context -------------------------------------------------------------------------------- */
+
+/* Settings and workspaces shared by calls. It may be used from any thread. */
+typedef struct cadre_context cadre_context;
+
+typedef struct cadre_context_options {
+  size_t struct_size;
+  int32_t num_threads; /* 0: CADRE_NUM_THREADS, else OpenMP's default */
+  int32_t sm_count;    /* 0: every multiprocessor */
+  const char* isa;     /* NULL: CADRE_ISA, else the best here */
+  const char* backend; /* NULL: CADRE_BACKEND, else the first that takes the problem */
+} cadre_context_options;
+
+CADRE_API void cadre_context_options_init(cadre_context_options* options, size_t struct_size);
+/* `options` may be NULL. */
+CADRE_API cadre_status_code cadre_context_create(const cadre_context_options* options,
+                                                 cadre_context** context);
+/* NULL is allowed. */
+CADRE_API void cadre_context_destroy(cadre_context* context);
+
+/* Waits for the stream and reports bad sizes or offsets that earlier calls met on the device. */
+CADRE_API cadre_status_code cadre_check(cadre_context* context, cadre_device device, void* stream);
+
+/* ---- Calls ---------------------------------------------------------------------------------- */
+
+enum { CADRE_TAIL_ZERO = 0, CADRE_TAIL_UNTOUCHED = 1, CADRE_TAIL_FORBID = 2 };
+enum { CADRE_PRECISION_DEFAULT = 0, CADRE_PRECISION_TF32 = 1 };
+
+/* See cadre::CallOptions (cadre/context.h). */
+typedef struct cadre_call_options {
+  size_t struct_size;
+  void* stream;
+  void* workspace;
+  size_t workspace_size_bytes;
+  int32_t precision;
+  int32_t allow_split_k;
+  int32_t split_accumulator;
+  int64_t average_rows;
+  const char* config;
+} cadre_call_options;
+
+CADRE_API void cadre_call_options_init(cadre_call_options* options, size_t struct_size);
+
+/* out[r] = row_scale[r] * (alpha_g * (lhs[r] @ rhs_g) + bias_scale[r] * bias_g) + beta_g * c[r].
+ * See cadre::GmmArgs (cadre/gmm.h) for shapes. */
+typedef struct cadre_gmm_args {
+  size_t struct_size;
+  const cadre_tensor* lhs;         /* [m, k] */
+  const cadre_grouped_tensor* rhs; /* [g, k, n], or [g, n, k] with transpose_rhs */
+  cadre_sizes group_sizes;         /* at least g entries */
+  const cadre_grouped_tensor* out; /* [m, n], or a list */
+  int32_t transpose_rhs;
+  int32_t accumulate; /* the same as beta = 1 */
+  int32_t tail;       /* CADRE_TAIL_... */
+  double alpha;       /* used where alpha_per_group is NULL */
+  double beta;
+  const cadre_tensor* alpha_per_group; /* [g] of f32 or f64 */
+  const cadre_tensor* beta_per_group;
+  const cadre_grouped_tensor* c;    /* default: out */
+  const cadre_grouped_tensor* bias; /* [g, n]: cadre_grouped_vectors */
+  const cadre_tensor* bias_scale;   /* [m] */
+  const cadre_tensor* row_scale;    /* [m] */
+  int64_t group_offset;
+  const void* group_offset_on_device; /* one integer of group_offset_dtype; NULL: the host value */
+  cadre_dtype group_offset_dtype;
+  const cadre_call_options* options; /* NULL: defaults */
+} cadre_gmm_args;
+
+CADRE_API void cadre_gmm_args_init(cadre_gmm_args* args, size_t struct_size);
+CADRE_API cadre_status_code cadre_gmm(cadre_context* context, const cadre_gmm_args* args);
+CADRE_API cadre_status_code cadre_gmm_workspace_size(cadre_context* context,
+                                                     const cadre_gmm_args* args,
+                                                     size_t* size_bytes);
+
+/* out_i = alpha_i * (lhs[rows_i]^T @ rhs[rows_i]) + beta_i * c_i. See cadre::TgmmArgs. */
+typedef struct cadre_tgmm_args {
+  size_t struct_size;
+  const cadre_tensor* lhs; /* [m, k] */
+  const cadre_tensor* rhs; /* [m, n] */
+  cadre_sizes group_sizes;
+  const cadre_grouped_tensor* out; /* [g, k, n], stacked or a list */
+  int32_t accumulate;
+  double alpha;
+  double beta;
+  const cadre_tensor* alpha_per_group;
+  const cadre_tensor* beta_per_group;
+  const cadre_grouped_tensor* c;
+  int64_t group_offset;
+  const void* group_offset_on_device;
+  cadre_dtype group_offset_dtype;
+  const cadre_call_options* options;
+} cadre_tgmm_args;
+
+CADRE_API void cadre_tgmm_args_init(cadre_tgmm_args* args, size_t struct_size);
+CADRE_API cadre_status_code cadre_tgmm(cadre_context* context, const cadre_tgmm_args* args);
+CADRE_API cadre_status_code cadre_tgmm_workspace_size(cadre_context* context,
+                                                      const cadre_tgmm_args* args,
+                                                      size_t* size_bytes);
+
+/* d_i = alpha_i * op(a_i) op(b_i) + beta_i * c_i. See cadre::GroupedGemmArgs. */
+typedef struct cadre_grouped_gemm_args {
+  size_t struct_size;
+  const cadre_grouped_tensor* a; /* [m_i, k_i], or [k_i, m_i] with transa */
+  const cadre_grouped_tensor* b; /* [k_i, n_i], or [n_i, k_i] with transb */
+  const cadre_grouped_tensor* c; /* [m_i, n_i]; default: d */
+  const cadre_grouped_tensor* d; /* [m_i, n_i] */
+  int32_t transa;
+  int32_t transb;
+  int32_t accumulate;
+  double alpha;
+  double beta;
+  const cadre_tensor* alpha_per_group;
+  const cadre_tensor* beta_per_group;
+  const cadre_call_options* options;
+} cadre_grouped_gemm_args;
+
+CADRE_API void cadre_grouped_gemm_args_init(cadre_grouped_gemm_args* args, size_t struct_size);
+CADRE_API cadre_status_code cadre_grouped_gemm(cadre_context* context,
+                                               const cadre_grouped_gemm_args* args);
+CADRE_API cadre_status_code cadre_grouped_gemm_workspace_size(cadre_context* context,
+                                                              const cadre_grouped_gemm_args* args,
+                                                              size_t* size_bytes);
+
+/* dbias[i] = sum of bias_scale[r] * dy[r]; dbias_scale[r] = dot(dy[r], bias). See
+ * cadre::BiasGradArgs. */
+typedef struct cadre_bias_grad_args {
+  size_t struct_size;
+  const cadre_tensor* dy; /* [m, n] */
+  cadre_sizes group_sizes;
+  const cadre_grouped_tensor* dbias; /* [g, n], or NULL */
+  const cadre_tensor* dbias_scale;   /* [m], or NULL */
+  const cadre_grouped_tensor* bias;  /* [g, n]; needed for dbias_scale */
+  const cadre_tensor* bias_scale;    /* [m] */
+  int32_t accumulate;
+  int64_t group_offset;
+  const void* group_offset_on_device;
+  cadre_dtype group_offset_dtype;
+  const cadre_call_options* options;
+} cadre_bias_grad_args;
+
+CADRE_API void cadre_bias_grad_args_init(cadre_bias_grad_args* args, size_t struct_size);
+CADRE_API cadre_status_code cadre_bias_grad(cadre_context* context,
+                                            const cadre_bias_grad_args* args);
+CADRE_API cadre_status_code cadre_bias_grad_workspace_size(cadre_context* context,
+                                                           const cadre_bias_grad_args* args,
+                                                           size_t* size_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* CADRE_C_API_H_ */

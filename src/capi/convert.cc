@@ -1,0 +1,85 @@
+// From the structs of the C ABI to the C++ API.
+#include "capi/convert.h"
+
+namespace cadre::capi {
+namespace {
+
+Device device(cadre_device given) { return {static_cast<DeviceKind>(given.kind), given.index}; }
+
+Extent extent(const cadre_extent& given) {
+  if (given.per_group.data == nullptr) return {given.uniform};
+  return {sizes(given.per_group), given.max};
+}
+
+}  // namespace
+
+TensorView tensor(const cadre_tensor* view) {
+  TensorView result;
+  if (view == nullptr) return result;
+  result.data = view->data;
+  result.dtype = static_cast<DType>(view->dtype);
+  result.device = device(view->device);
+  // A negative rank would read as "not given"; a rank that no op takes is rejected by name.
+  result.rank = view->rank < 0 ? kMaxRank + 1 : view->rank;
+  std::copy_n(view->shape, kMaxRank, result.shape.begin());
+  std::copy_n(view->strides, kMaxRank, result.strides.begin());
+  return result;
+}
+
+GroupedTensor grouped(const cadre_grouped_tensor* given) {
+  GroupedTensor result;
+  if (given == nullptr) return result;
+  result.placement = static_cast<Placement>(given->placement);
+  result.dtype = static_cast<DType>(given->dtype);
+  result.device = device(given->device);
+  result.num_groups = given->num_groups;
+  result.data = given->data;
+  result.pointers = given->pointers;
+  result.pointers_device = device(given->pointers_device);
+  result.rows = extent(given->rows);
+  result.cols = extent(given->cols);
+  result.group_stride = given->group_stride;
+  result.row_stride = given->row_stride;
+  result.col_stride = given->col_stride;
+  result.offsets = extent(given->offsets);
+  result.capacity = given->capacity;
+  return result;
+}
+
+GroupSizes sizes(const cadre_sizes& given) {
+  return {given.data, static_cast<DType>(given.dtype), given.count, device(given.device)};
+}
+
+GroupScalars scalars(double uniform, const cadre_tensor* per_group) {
+  if (per_group == nullptr) return {uniform};
+  return {tensor(per_group)};
+}
+
+GroupOffset group_offset(int64_t value, const void* on_device, cadre_dtype dtype, Device device) {
+  if (on_device == nullptr) return {value};
+  return {on_device, static_cast<DType>(dtype), device};
+}
+
+Status call_options(std::string_view function, const cadre_call_options* options,
+                    CallOptions* result) {
+  *result = {};
+  if (options == nullptr) return {};
+  cadre_call_options defaults;
+  cadre_call_options_init(&defaults, sizeof(defaults));
+  cadre_call_options given;
+  if (Status status = read_struct(function, options, sizeof(cadre_call_options), defaults, &given);
+      !status.ok()) {
+    return status;
+  }
+  result->stream = given.stream;
+  result->workspace = given.workspace;
+  result->workspace_size_bytes = given.workspace_size_bytes;
+  result->precision = static_cast<Precision>(given.precision);
+  result->allow_split_k = given.allow_split_k != 0;
+  result->split_accumulator = given.split_accumulator != 0;
+  result->average_rows = given.average_rows;
+  result->config = given.config;
+  return {};
+}
+
+}  // namespace cadre::capi

@@ -1,0 +1,56 @@
+// From the structs of the C ABI to the C++ API, and the versioning of those structs.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "cadre/c_api.h"
+#include "cadre/context.h"
+#include "cadre/tensor.h"
+#include "core/text.h"
+
+namespace cadre::capi {
+
+TensorView tensor(const cadre_tensor* view);  ///< NULL: not given
+GroupedTensor grouped(const cadre_grouped_tensor* tensor);
+GroupSizes sizes(const cadre_sizes& sizes);
+GroupScalars scalars(double uniform, const cadre_tensor* per_group);
+GroupOffset group_offset(int64_t value, const void* on_device, cadre_dtype dtype, Device device);
+Status call_options(std::string_view function, const cadre_call_options* options,
+                    CallOptions* result);
+
+/// Copies what the caller's version of a struct holds over this library's defaults. `kOldest` is
+/// the size the struct had in its first release.
+template <typename Struct>
+Status read_struct(std::string_view function, const Struct* given, size_t oldest,
+                   const Struct& defaults, Struct* result) {
+  *result = defaults;
+  if (given == nullptr) {
+    return Status::invalid(text(function, ": args = null, expected a struct"));
+  }
+  if (given->struct_size > sizeof(Struct)) {
+    return Status::invalid(text(function, ": struct_size = ", given->struct_size,
+                                ", expected at most ", sizeof(Struct),
+                                " (the caller was built for a newer library)"));
+  }
+  if (given->struct_size < oldest) {
+    return Status::invalid(text(function, ": struct_size = ", given->struct_size,
+                                ", expected at least ", oldest,
+                                " (was the struct filled by its init function?)"));
+  }
+  std::memcpy(result, given, given->struct_size);
+  result->struct_size = sizeof(Struct);
+  return {};
+}
+
+/// Writes as much of the defaults as the caller's version of the struct has room for.
+template <typename Struct>
+void write_defaults(const Struct& defaults, Struct* given, size_t struct_size) {
+  if (given == nullptr) return;
+  std::memset(given, 0, struct_size);
+  std::memcpy(given, &defaults, std::min(struct_size, sizeof(Struct)));
+  if (struct_size >= sizeof(given->struct_size)) given->struct_size = struct_size;
+}
+
+}  // namespace cadre::capi
