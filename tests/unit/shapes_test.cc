@@ -1,0 +1,57 @@
+// The shared shapes and the router that makes their group sizes.
+#include "bench/shapes/shapes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+namespace cadre::shapes {
+namespace {
+
+TEST(Shapes, NamesAreUniqueAndFound) {
+  std::set<std::string_view> names;
+  for (const Shape& shape : all()) {
+    EXPECT_TRUE(names.insert(shape.name).second) << shape.name;
+    ASSERT_NE(find(shape.name), nullptr);
+    EXPECT_EQ(find(shape.name)->n, shape.n);
+    EXPECT_NE(shape.k, shape.n) << shape.name << ": a square shape hides a swapped transpose";
+  }
+  EXPECT_EQ(find("no such shape"), nullptr);
+  EXPECT_EQ(tagged("train").size() + tagged("decode").size(), all().size());
+}
+
+TEST(Shapes, RowsPerExpertAreTheDocumentedOnes) {
+  for (const Shape& shape : tagged("decode")) {
+    EXPECT_GE(shape.m() / shape.num_groups, 2) << shape.name;
+    EXPECT_LE(shape.m() / shape.num_groups, 16) << shape.name;
+  }
+  EXPECT_EQ(find("dsv3-ep8-w13")->m() / 32, 2048);
+  EXPECT_EQ(find("gpt-oss-120b-w13")->m() / 128, 256);
+}
+
+TEST(Router, SizesSumToTheRowsAndRepeat) {
+  for (double skew : {0.0, 1.0}) {
+    const auto sizes = router_group_sizes(128, 65536, skew, 7);
+    EXPECT_EQ(sizes.size(), 128u);
+    EXPECT_EQ(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}), 65536);
+    EXPECT_EQ(sizes, router_group_sizes(128, 65536, skew, 7));
+    EXPECT_NE(sizes, router_group_sizes(128, 65536, skew, 8));
+  }
+  EXPECT_TRUE(router_group_sizes(0, 10, 0, 1).empty());
+  EXPECT_EQ(router_group_sizes(3, 0, 1, 1), (std::vector<int64_t>{0, 0, 0}));
+}
+
+TEST(Router, SkewSpreadsTheSizes) {
+  // Balanced: mean 512, standard deviation 22.5. Zipf over 128: the first rank takes 1/5.43 of all.
+  const auto balanced = router_group_sizes(128, 65536, 0, 3);
+  EXPECT_GT(*std::min_element(balanced.begin(), balanced.end()), 512 - 6 * 23);
+  EXPECT_LT(*std::max_element(balanced.begin(), balanced.end()), 512 + 6 * 23);
+  const auto skewed = router_group_sizes(128, 65536, 1, 3);
+  EXPECT_NEAR(static_cast<double>(*std::max_element(skewed.begin(), skewed.end())), 65536 / 5.43,
+              600);
+}
+
+}  // namespace
+}  // namespace cadre::shapes
