@@ -6,6 +6,9 @@
 
 #include "core/text.h"
 #include "cpu/reference.h"
+#if defined(CADRE_WITH_CUDA)
+#include "cuda/cuda_backend.h"
+#endif
 
 namespace cadre::backend {
 
@@ -14,7 +17,12 @@ Registry& Registry::instance() {
   return registry;
 }
 
-Registry::Registry() { backends_.push_back(cpu::make_reference_backend()); }
+Registry::Registry() {
+#if defined(CADRE_WITH_CUDA)
+  backends_.push_back(cuda::make_cuda_backend());
+#endif
+  backends_.push_back(cpu::make_reference_backend());
+}
 
 void Registry::add_front(std::unique_ptr<plan::Backend> backend) {
   backends_.insert(backends_.begin(), std::move(backend));

@@ -1,0 +1,191 @@
+// The CUDA backend: finds the family for a problem, checks what only the driver knows, leases a
+// workspace, launches.
+#include "cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/environment.h"
+#include "core/text.h"
+#include "cuda/device.h"
+#include "cuda/kernel_family.h"
+#include "cuda/memory_check.h"
+#include "cuda/status_word.h"
+#include "cuda/workspace.h"
+
+namespace cadre::cuda {
+namespace {
+
+bool has_kernel(const KernelFamily& family, std::string_view name) {
+  const auto kernels = family.kernels();
+  return std::find(kernels.begin(), kernels.end(), name) != kernels.end();
+}
+
+const KernelFamily* family_of(std::string_view kernel) {
+  for (const KernelFamily* family : families()) {
+    if (has_kernel(*family, kernel)) return family;
+  }
+  return nullptr;
+}
+
+Status choose_family(const plan::Problem& problem, const DeviceProperties& device,
+                     const char* pinned, plan::Config* config) {
+  std::string refusals;
+  bool known = pinned == nullptr;
+  for (const KernelFamily* family : families()) {
+    if (pinned != nullptr && !has_kernel(*family, pinned)) continue;
+    known = true;
+    Status status = family->supports(problem, device);
+    if (status.ok()) status = family->configure(problem, device, pinned, config);
+    if (status.ok()) return {};
+    if (status.code() != StatusCode::kUnsupported) return status;
+    const std::string_view first = family->kernels().front();
+    refusals += text(refusals.empty() ? "" : "; ", first.substr(0, first.find('/')), ": ",
+                     status.message());
+  }
+  if (known) return Status::unsupported(refusals);
+  std::string names;
+  for (const KernelFamily* family : families()) {
+    for (std::string_view name : family->kernels()) names += text(names.empty() ? "" : ", ", name);
+  }
+  return Status::invalid(text("has no kernel \"", pinned, "\", only ", names));
+}
+
+/// What every call does around its launches.
+class Session {
+ public:
+  Session(detail::ContextState& context, const plan::Problem& problem, const CallOptions& options)
+      : context_(context),
+        problem_(problem),
+        options_(options),
+        guard_(problem.device.index),
+        op_(plan::name_of(problem.op)) {}
+
+  Status begin(size_t workspace_scratch_bytes) {
+    launch_.op = op_;
+    launch_.stream = static_cast<cudaStream_t>(options_.stream);
+    if (guard_.error() != cudaSuccess) return cuda_failure(op_, guard_.error());
+    if (Status status = device_properties(problem_.device.index, &launch_.device); !status.ok()) {
+      return status;
+    }
+    if (Status status = check_stream(op_, launch_.stream, problem_.device.index); !status.ok()) {
+      return status;
+    }
+    const WorkspaceLayout layout = workspace_layout(problem_, workspace_scratch_bytes);
+    if (Status status =
+            lease_stream(context_, op_, problem_.device.index, options_, layout, &lease_);
+        !status.ok()) {
+      return status;
+    }
+    launch_.sm_count = launch_.device->sm_count;
+    if (context_.sm_count > 0) launch_.sm_count = std::min(launch_.sm_count, context_.sm_count);
+    launch_.fault = lease_.fault;
+    launch_.workspace = lease_.workspace;
+    return {};
+  }
+
+  /// CADRE_CHECK=1: waits and reports, except during a capture.
+  Status end() {
+    lease_.lock.unlock();
+    if (!environment::check_every_call()) return {};
+    bool capturing = false;
+    if (Status status = is_capturing(op_, launch_.stream, &capturing); !status.ok()) return status;
+    if (capturing) return {};
+    Status status = check_status_word(context_, problem_.device.index, launch_.stream);
+    return status.ok() ? status : Status(status.code(), text(op_, ": ", status.message()));
+  }
+
+  const Launch& launch() const { return launch_; }
+
+ private:
+  detail::ContextState& context_;
+  const plan::Problem& problem_;
+  const CallOptions& options_;
+  DeviceGuard guard_;
+  std::string_view op_;
+  StreamLease lease_;
+  Launch launch_;
+};
+
+class CudaBackend final : public plan::Backend {
+ public:
+  std::string_view name() const override { return "cuda"; }
+
+  std::vector<std::string> kernels() const override {
+    std::vector<std::string> names;
+    for (const KernelFamily* family : families()) {
+      for (std::string_view kernel : family->kernels()) names.emplace_back(kernel);
+    }
+    return names;
+  }
+
+  Status choose(const detail::ContextState& /*context*/, const plan::Problem& problem,
+                const char* pinned, plan::Config* config) const override {
+    if (problem.device.kind != DeviceKind::kCuda) {
+      return Status::unsupported("takes tensors in CUDA memory alone");
+    }
+    const DeviceProperties* device = nullptr;
+    if (Status status = device_properties(problem.device.index, &device); !status.ok()) {
+      return status;
+    }
+    return choose_family(problem, *device, pinned, config);
+  }
+
+  size_t workspace_size(const plan::Problem& problem, const plan::Config& config) const override {
+    const KernelFamily* family = family_of(config.kernel);
+    const size_t scratch = family != nullptr ? family->scratch_bytes(problem, config) : 0;
+    return workspace_layout(problem, scratch).total_bytes;
+  }
+
+  Status run(detail::ContextState& context, const plan::Problem& problem,
+             const plan::Config& config, const plan::Operands& operands,
+             const CallOptions& options) const override {
+    const KernelFamily* family = family_of(config.kernel);
+    if (family == nullptr) return unknown_kernel(problem, config);
+    Session session(context, problem, options);
+    if (Status status = session.begin(family->scratch_bytes(problem, config)); !status.ok()) {
+      return status;
+    }
+    const Launch& launch = session.launch();
+    if (Status status = check_memory(launch, operands, options); !status.ok()) return status;
+    if (Status status = family->launch(launch, problem, config, operands); !status.ok()) {
+      return status;
+    }
+    return session.end();
+  }
+
+  Status run_bias_grad(detail::ContextState& context, const plan::Problem& problem,
+                       const plan::Config& config, const BiasGradArgs& args,
+                       const std::vector<int64_t>& host_offsets) const override {
+    const KernelFamily* family = family_of(config.kernel);
+    if (family == nullptr) return unknown_kernel(problem, config);
+    Session session(context, problem, args.options);
+    if (Status status = session.begin(family->scratch_bytes(problem, config)); !status.ok()) {
+      return status;
+    }
+    const Launch& launch = session.launch();
+    if (Status status = check_memory(launch, args); !status.ok()) return status;
+    if (Status status = family->launch_bias_grad(launch, problem, config, args, host_offsets);
+        !status.ok()) {
+      return status;
+    }
+    return session.end();
+  }
+
+  Status check(detail::ContextState& context, Device device, void* stream) const override {
+    if (device.kind != DeviceKind::kCuda) return {};
+    return check_status_word(context, device.index, static_cast<cudaStream_t>(stream));
+  }
+
+ private:
+  static Status unknown_kernel(const plan::Problem& problem, const plan::Config& config) {
+    return Status::internal(
+        text(plan::name_of(problem.op), ": no kernel is called \"", config.kernel, "\""));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<plan::Backend> make_cuda_backend() { return std::make_unique<CudaBackend>(); }
+
+}  // namespace cadre::cuda

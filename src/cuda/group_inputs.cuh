@@ -1,0 +1,114 @@
+// Device side of group_inputs.h: a block reads all sizes and turns them into offsets that never
+// leave [0, m].
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/group_inputs.h"
+#include "cuda/status_word.cuh"
+
+namespace cadre::cuda {
+
+/// Threads of a block that scans: one group a thread and step.
+inline constexpr int kScanThreads = 512;
+
+__device__ __forceinline__ int64_t read_form(const void* data, SizesForm form, int64_t index) {
+  switch (form) {
+    case SizesForm::kI32:
+      return static_cast<const int32_t*>(data)[index];
+    case SizesForm::kU32:
+      return static_cast<const uint32_t*>(data)[index];
+    case SizesForm::kI64:
+      return static_cast<const int64_t*>(data)[index];
+    default:
+      return static_cast<const int64_t*>(data)[index + 1] -
+             static_cast<const int64_t*>(data)[index];
+  }
+}
+
+/// Inclusive and exclusive sums over a block of kScanThreads threads.
+struct BlockSums {
+  int64_t inclusive;
+  int64_t exclusive;
+};
+
+/// A sum that stops growing at `cap` (values in [0, cap]): associative, so the order doesn't
+/// matter, and it can't overflow for cap < 2^62.
+__device__ __forceinline__ BlockSums capped_block_scan(int64_t value, int64_t cap) {
+  __shared__ int64_t sums[kScanThreads + 1];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int64_t below = __shfl_up_sync(0xffffffffu, value, distance);
+    if (lane >= distance) value = min(value + below, cap);
+  }
+  __syncthreads();  // an earlier scan's sums have been read
+  sums[thread + 1] = value;
+  if (thread == 0) sums[0] = 0;
+  __syncthreads();
+  // Sums of whole warps before this one; sums[] itself still holds warp-wise sums.
+  int64_t before = 0;
+  for (int end = 32; end <= thread - lane; end += 32) before = min(before + sums[end], cap);
+  const int64_t previous = lane == 0 ? 0 : sums[thread];
+  return {min(before + value, cap), min(before + previous, cap)};
+}
+
+/// The first local group: -1, and a fault, when it is out of range. Every thread of the block gets
+/// it.
+__device__ __forceinline__ int64_t first_local_group(const GroupInputs& inputs) {
+  const int64_t first = inputs.group_offset_pointer == nullptr
+                            ? inputs.group_offset
+                            : read_form(inputs.group_offset_pointer, inputs.offset_form, 0);
+  if (first >= 0 && first <= inputs.num_groups - inputs.num_local) return first;
+  if (threadIdx.x == 0) report_fault(inputs.fault, plan::DeviceFault::kGroupOffset);
+  return -1;
+}
+
+/// The whole block (kScanThreads threads) writes offsets[0 .. num_local]. From the first bad size
+/// on every group is empty, and lies at the end of the last good one. With a bad group_offset all
+/// local groups are empty rows [0, 0).
+__device__ __forceinline__ void scan_groups(const GroupInputs& inputs, int64_t* offsets) {
+  const int64_t first = first_local_group(inputs);
+  if (first < 0) {
+    for (int64_t i = threadIdx.x; i <= inputs.num_local; i += kScanThreads) offsets[i] = 0;
+    return;
+  }
+  if (threadIdx.x == 0 && first == 0) offsets[0] = 0;
+  // A sum of m + 1 stands for "bad from here on".
+  const int64_t cap = inputs.m + 1;
+  __shared__ int64_t end_of_step;  // rows of all good groups up to the end of this step
+  __shared__ bool bad_from_here;
+  int64_t before = 0;
+  bool was_bad = false;
+  for (int64_t begin = 0; begin < inputs.num_groups; begin += kScanThreads) {
+    const int64_t group = begin + threadIdx.x;
+    const bool real = group < inputs.num_groups;
+    const int64_t size = real ? read_form(inputs.sizes, inputs.form, group) : 0;
+    const int64_t capped = size < 0 || size > inputs.m ? cap : size;
+    const BlockSums sums = capped_block_scan(capped, cap);
+    const bool bad = was_bad || before + sums.inclusive > inputs.m;
+    const bool first_bad = bad && !was_bad && before + sums.exclusive <= inputs.m;
+    if (threadIdx.x == kScanThreads - 1) {
+      bad_from_here = bad;
+      if (!bad || was_bad) end_of_step = was_bad ? before : before + sums.inclusive;
+    }
+    if (first_bad) {
+      end_of_step = before + sums.exclusive;
+      report_fault(inputs.fault,
+                   size < 0 ? plan::DeviceFault::kNegativeSize : plan::DeviceFault::kSumAboveRows);
+    }
+    __syncthreads();
+    const int64_t slot = group + 1 - first;
+    if (real && slot >= 0 && slot <= inputs.num_local) {
+      offsets[slot] = bad ? end_of_step : before + sums.inclusive;
+    }
+    before = end_of_step;
+    was_bad = bad_from_here;
+    __syncthreads();  // both have been read before the next step writes them
+  }
+  if (threadIdx.x == 0 && inputs.sum_must_be_m && (was_bad || before != inputs.m)) {
+    report_fault(inputs.fault, plan::DeviceFault::kSumNotRows);
+  }
+}
+
+}  // namespace cadre::cuda

@@ -1,0 +1,91 @@
+// Checks the pointers of a call. One look-up takes a fraction of a microsecond, so a list of
+// pointers is judged by its first and its last one.
+#include "cuda/memory_check.h"
+
+namespace cadre::cuda {
+namespace {
+
+/// Keeps the first failure.
+class PointerChecks {
+ public:
+  explicit PointerChecks(const Launch& launch) : launch_(launch) {}
+
+  void pointer(std::string_view argument, const void* data) {
+    if (status_.ok()) status_ = check_pointer(launch_.op, argument, data, *launch_.device);
+  }
+  void view(std::string_view argument, const TensorView& view) {
+    for (int32_t i = 0; i < view.rank; ++i) {
+      if (view.shape[static_cast<size_t>(i)] == 0)
+        return;  // an empty tensor's pointer means nothing
+    }
+    if (view.given()) pointer(argument, view.data);
+  }
+  void sizes(std::string_view argument, const GroupSizes& sizes) {
+    if (sizes.device.kind == DeviceKind::kCuda && sizes.count > 0) pointer(argument, sizes.data);
+  }
+  void extent(std::string_view argument, const Extent& extent) {
+    if (extent.varies()) sizes(argument, extent.per_group);
+  }
+  void tensor(std::string_view argument, const GroupedTensor& tensor) {
+    if (!tensor.given()) return;
+    extent(argument, tensor.rows);
+    extent(argument, tensor.cols);
+    extent(argument, tensor.offsets);
+    const bool empty = (!tensor.rows.varies() && tensor.rows.uniform == 0) ||
+                       (!tensor.cols.varies() && tensor.cols.uniform == 0) ||
+                       (tensor.placement != Placement::kRows && tensor.num_groups == 0);
+    if (empty) return;
+    if (tensor.placement != Placement::kList) {
+      pointer(argument, tensor.data);
+    } else if (tensor.pointers_device.kind == DeviceKind::kCuda) {
+      pointer(argument, static_cast<const void*>(tensor.pointers));
+    } else {
+      pointer(argument, tensor.pointers[0]);
+      pointer(argument, tensor.pointers[tensor.num_groups - 1]);
+    }
+  }
+  void offset(const GroupOffset& offset) { pointer("group_offset", offset.device_value); }
+
+  const Status& status() const { return status_; }
+
+ private:
+  const Launch& launch_;
+  Status status_;
+};
+
+}  // namespace
+
+Status check_memory(const Launch& launch, const plan::Operands& operands,
+                    const CallOptions& options) {
+  PointerChecks checks(launch);
+  checks.tensor("lhs", operands.lhs);
+  checks.tensor("rhs", operands.rhs);
+  checks.tensor("out", operands.out);
+  if (operands.c.data != operands.out.data || operands.c.pointers != operands.out.pointers) {
+    checks.tensor("c", operands.c);
+  }
+  checks.tensor("bias", operands.bias);
+  checks.view("bias_scale", operands.bias_scale);
+  checks.view("row_scale", operands.row_scale);
+  checks.view("alpha", operands.alpha.per_group);
+  checks.view("beta", operands.beta.per_group);
+  checks.sizes("group_sizes", operands.group_sizes);
+  checks.offset(operands.group_offset);
+  checks.pointer("options.workspace", options.workspace);
+  return checks.status();
+}
+
+Status check_memory(const Launch& launch, const BiasGradArgs& args) {
+  PointerChecks checks(launch);
+  checks.view("dy", args.dy);
+  checks.tensor("dbias", args.dbias);
+  checks.view("dbias_scale", args.dbias_scale);
+  checks.tensor("bias", args.bias);
+  checks.view("bias_scale", args.bias_scale);
+  checks.sizes("group_sizes", args.group_sizes);
+  checks.offset(args.group_offset);
+  checks.pointer("options.workspace", args.options.workspace);
+  return checks.status();
+}
+
+}  // namespace cadre::cuda

@@ -1,0 +1,194 @@
+// The workspace of a call and the Context's own blocks, one for each stream.
+#include "cuda/workspace.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/text.h"
+#include "cuda/device.h"
+
+namespace cadre::cuda {
+namespace {
+
+/// What cudaMalloc gives, and more than any kernel here asks for (tensor maps: 64 bytes).
+constexpr size_t kAlignment = 256;
+
+size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+/// 64-bit words the host may have to carry: offsets of host sizes, pointers of lists, and for
+/// grouped_gemm the dims, position and pointer of every matrix. An upper bound: a list may lie on
+/// the device already.
+size_t word_count(const plan::Problem& problem) {
+  const auto groups = static_cast<size_t>(problem.num_groups);
+  const auto local = static_cast<size_t>(problem.num_local_groups);
+  if (problem.op == plan::Op::kGroupedGemm) {
+    constexpr size_t kTensors = 4;
+    constexpr size_t kWordsOfMatrix = 4;  // rows, cols, offset or pointer, and one to spare
+    return groups * kTensors * kWordsOfMatrix;
+  }
+  size_t words = problem.sizes_on_device ? 0 : groups + 1;
+  // C is out itself unless Problem::c is given; four lists at most, all of local groups.
+  for (const plan::OperandLayout* layout :
+       {&problem.rhs, &problem.c, &problem.out, &problem.bias}) {
+    if (layout->placement == Placement::kList) words += local;
+  }
+  return words;
+}
+
+/// Memory made in any situation but a capture of this very stream: other threads may be capturing.
+class DeviceBlock {
+ public:
+  DeviceBlock() = default;
+  DeviceBlock(DeviceBlock&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  DeviceBlock& operator=(DeviceBlock&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~DeviceBlock() {
+    if (data_ != nullptr) cudaFree(data_);
+  }
+
+  /// Zeroed memory of the current device.
+  cudaError_t allocate(size_t bytes) {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    if (const cudaError_t error = cudaThreadExchangeStreamCaptureMode(&mode); error) return error;
+    const cudaError_t error = allocate_zeroed(bytes);
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    return error;
+  }
+
+  void* data() const { return data_; }
+
+ private:
+  cudaError_t allocate_zeroed(size_t bytes) {
+    if (const cudaError_t error = cudaMalloc(&data_, bytes); error) return error;
+    // On a stream of its own: the caller's may be capturing.
+    cudaStream_t stream = nullptr;
+    if (const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) {
+      return error;
+    }
+    cudaError_t error = cudaMemsetAsync(data_, 0, bytes, stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+    cudaStreamDestroy(stream);
+    return error;
+  }
+
+  void* data_ = nullptr;
+};
+
+struct StreamState {
+  std::mutex mutex;
+  DeviceBlock fault;
+  DeviceBlock workspace;
+  size_t workspace_bytes = 0;
+  /// Blocks that became too small. A captured graph may still use them, so they live as long as the
+  /// Context.
+  std::vector<DeviceBlock> retired;
+};
+
+/// The attachment of the CUDA backend to a Context.
+class StreamStates final : public detail::ContextState::Attachment {
+ public:
+  /// Streams are told apart by their id, which is never used twice; their handles are.
+  StreamState* find(int32_t device, cudaStream_t stream, bool make) {
+    unsigned long long id = 0;
+    if (cudaStreamGetId(stream, &id) != cudaSuccess) {
+      cudaGetLastError();  // a driver without this query
+      id = reinterpret_cast<uintptr_t>(stream);
+    }
+    const std::scoped_lock lock(mutex_);
+    std::unique_ptr<StreamState>& slot = states_[{device, id}];
+    if (!slot && make) slot = std::make_unique<StreamState>();
+    return slot.get();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<int32_t, unsigned long long>, std::unique_ptr<StreamState>> states_;
+};
+
+StreamStates& states_of(detail::ContextState& context) {
+  static const char owner = 0;
+  return static_cast<StreamStates&>(
+      context.attachment(&owner, [] { return std::make_unique<StreamStates>(); }));
+}
+
+/// The Context's block for the stream, made or grown when it is too small.
+Status own_workspace(std::string_view op, cudaStream_t stream, size_t bytes, StreamState* state) {
+  if (state->workspace_bytes >= bytes) return {};
+  bool capturing = false;
+  if (Status status = is_capturing(op, stream, &capturing); !status.ok()) return status;
+  if (capturing) {
+    return Status::invalid(
+        text(op, ": the stream is being captured and its workspace has ", state->workspace_bytes,
+             " bytes, expected ", bytes,
+             ": make this call once before the capture, or pass options.workspace"));
+  }
+  // Some room to grow: a few sizes in turn shouldn't leave a row of retired blocks.
+  const size_t rounded = std::max<size_t>(aligned(bytes * 2), size_t{1} << 16);
+  DeviceBlock block;
+  if (const cudaError_t error = block.allocate(rounded); error != cudaSuccess) {
+    return cuda_failure(text(op, ": allocating a workspace of ", rounded, " bytes"), error);
+  }
+  if (state->workspace.data() != nullptr) state->retired.push_back(std::move(state->workspace));
+  state->workspace = std::move(block);
+  state->workspace_bytes = rounded;
+  return {};
+}
+
+}  // namespace
+
+WorkspaceLayout workspace_layout(const plan::Problem& problem, size_t scratch_bytes) {
+  WorkspaceLayout layout{};
+  layout.words_bytes = word_count(problem) * sizeof(int64_t);
+  layout.offsets_begin = aligned(layout.words_bytes);
+  const size_t offsets = static_cast<size_t>(problem.num_local_groups) + 1;
+  layout.scratch_begin = layout.offsets_begin + aligned(offsets * sizeof(int64_t));
+  layout.scratch_bytes = scratch_bytes;
+  layout.total_bytes = layout.scratch_begin + aligned(scratch_bytes) + kAlignment;
+  return layout;
+}
+
+Workspace::Workspace(void* memory, const WorkspaceLayout& layout) : layout_(layout) {
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  start_ = static_cast<char*>(memory) + (aligned(address) - address);
+}
+
+Status lease_stream(detail::ContextState& context, std::string_view op, int32_t device_index,
+                    const CallOptions& options, const WorkspaceLayout& layout, StreamLease* lease) {
+  const auto stream = static_cast<cudaStream_t>(options.stream);
+  StreamState* state = states_of(context).find(device_index, stream, true);
+  lease->lock = std::unique_lock(state->mutex);
+  if (state->fault.data() == nullptr) {
+    if (const cudaError_t error = state->fault.allocate(sizeof(int32_t)); error != cudaSuccess) {
+      return cuda_failure(text(op, ": allocating the status word"), error);
+    }
+  }
+  lease->fault = static_cast<int32_t*>(state->fault.data());
+  if (options.workspace != nullptr) {
+    if (options.workspace_size_bytes < layout.total_bytes) {
+      return Status::invalid(text(op,
+                                  ": options.workspace_size_bytes = ", options.workspace_size_bytes,
+                                  ", expected at least ", layout.total_bytes));
+    }
+    lease->workspace = Workspace(options.workspace, layout);
+    return {};
+  }
+  if (Status status = own_workspace(op, stream, layout.total_bytes, state); !status.ok()) {
+    return status;
+  }
+  lease->workspace = Workspace(state->workspace.data(), layout);
+  return {};
+}
+
+int32_t* find_fault_word(detail::ContextState& context, int32_t device_index, cudaStream_t stream) {
+  StreamState* state = states_of(context).find(device_index, stream, false);
+  if (state == nullptr) return nullptr;
+  const std::scoped_lock lock(state->mutex);
+  return static_cast<int32_t*>(state->fault.data());
+}
+
+}  // namespace cadre::cuda
