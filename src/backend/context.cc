@@ -4,6 +4,7 @@
 #include "backend/registry.h"
 #include "core/environment.h"
 #include "core/text.h"
+#include "cpu/isa.h"
 
 namespace cadre {
 namespace {
@@ -22,6 +23,8 @@ Status resolve(const ContextOptions& options, detail::ContextState* state) {
     if (Status status = environment::num_threads(&state->num_threads); !status.ok()) return status;
   }
   state->isa = options.isa.empty() ? environment::isa() : options.isa;
+  cpu::Isa isa;
+  if (Status status = cpu::resolve_isa(state->isa, &isa); !status.ok()) return status;
   state->backend = options.backend.empty() ? environment::backend() : options.backend;
   const backend::Registry& registry = backend::Registry::instance();
   if (!state->backend.empty() && registry.find(state->backend) == nullptr) {

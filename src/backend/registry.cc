@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "cpu/cpu_backend.h"
 #include "cpu/reference.h"
 #if defined(CADRE_WITH_CUDA)
 #include "cuda/cuda_backend.h"
@@ -21,6 +22,7 @@ Registry::Registry() {
 #if defined(CADRE_WITH_CUDA)
   backends_.push_back(cuda::make_cuda_backend());
 #endif
+  backends_.push_back(cpu::make_cpu_backend());
   backends_.push_back(cpu::make_reference_backend());
 }
 

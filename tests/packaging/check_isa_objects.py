@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks objects compiled for one instruction set: none may define a weak symbol that other code could end up calling.
 
-usage: check_isa_objects.py ISA[;ISA...] OBJECT...
+usage: check_isa_objects.py ISA... OBJECT...
 
 An inline function or template instantiation is weak, and the linker keeps any one copy of it. Were that the copy from
 gemm_avx512.cc, a machine without AVX-512 would fault in code that has nothing to do with kernels. A name with the
@@ -21,7 +21,10 @@ def weak_symbols(path):
 
 
 def main():
-    names, objects = sys.argv[1].split(";"), sys.argv[2:]
+    # CMake may hand lists over joined by semicolons or as one argument an element.
+    words = ";".join(sys.argv[1:]).split(";")
+    objects = [word for word in words if word.endswith(".o")]
+    names = [word for word in words if not word.endswith(".o")]
     checked, faults = 0, []
     for path in objects:
         own = [isa for isa in names if re.search(rf"_{isa}\.cc\.o$", path)]

@@ -1,0 +1,44 @@
+// The block sizes and where they come from.
+#include "cpu/blocking.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace cadre::cpu {
+namespace {
+
+int64_t round_down(int64_t value, int64_t unit) { return std::max(value / unit * unit, unit); }
+
+}  // namespace
+
+Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches) {
+  Blocking blocking;
+  // A panel of A (mr rows of a k block) is used against every panel of B in turn and should stay in
+  // L1: half of it, the other half is for the panel of B that passes through. 16 granules are a
+  // cache line of A and the period of the prefetches; 14 rows in 32 KiB give 292 granules, rounded
+  // down to 288.
+  const int64_t row_bytes = int64_t{kernel.mr} * kernel.granule_bytes;
+  const int64_t granules = std::min(round_down(caches.l1_bytes / 2 / row_bytes, 16), kMaxGranules);
+  blocking.k_block = granules * kernel.granule_k;
+  // The packed block of B (k block x n block) is used by every panel of A and should stay in L2,
+  // with room for the source of the next block, which is prefetched meanwhile, and for the
+  // accumulators that pass: three eighths.
+  const int64_t panel_bytes = granules * kernel.nr * kernel.granule_bytes;
+  blocking.n_block = round_down(caches.l2_bytes * 3 / 8 / panel_bytes, 1) * kernel.nr;
+  // Rows beyond this only add accumulators (m_block x n_block, read and written once for each k
+  // block from L3); packing a block of B costs about as much as 20 rows of multiplication, 2 % of
+  // these.
+  blocking.m_block = 1024;
+  // Few rows: all of packed A stays in half of L2 while B passes once, panel by panel.
+  blocking.a_bytes_max = caches.l2_bytes / 2;
+  // A piece of a panel of B is packed into a quarter of L1 and used at once. A power of two divides
+  // kMaxGranules, so no piece crosses from one packed segment of A into the next.
+  const int64_t piece = caches.l1_bytes / 4 / (int64_t{kernel.nr} * kernel.granule_bytes);
+  const auto granules_in_piece = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(piece)));
+  blocking.panel_k = std::clamp<int64_t>(granules_in_piece, 16, kMaxGranules) * kernel.granule_k;
+  // 16 rows of B, each read in address order: as many streams as the hardware prefetchers follow.
+  blocking.stream_k = 16 * int64_t{kernel.granule_k};
+  return blocking;
+}
+
+}  // namespace cadre::cpu

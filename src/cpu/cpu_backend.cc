@@ -1,0 +1,113 @@
+// The fast CPU backend. lower.cc turns a call into dense products; kernel_table.cc picks the
+// kernel; gemm_driver.cc multiplies.
+#include "cpu/cpu_backend.h"
+
+#include <cstring>
+
+#include "core/text.h"
+#include "cpu/bias_grad.h"
+#include "cpu/gemm_driver.h"
+#include "cpu/gemm_item.h"
+#include "cpu/kernel_table.h"
+#include "cpu/threads.h"
+
+namespace cadre::cpu {
+namespace {
+
+constexpr std::string_view kPrefix = "cpu/";
+
+void zero(const GemmItem& rows) {
+  const size_t size = size_of(rows.d.dtype);
+  for (int64_t row = 0; row < rows.m; ++row) {
+    if (rows.d.col_stride == 1) {
+      std::memset(element_at(rows.d, row, 0), 0, static_cast<size_t>(rows.n) * size);
+      continue;
+    }
+    for (int64_t col = 0; col < rows.n; ++col) std::memset(element_at(rows.d, row, col), 0, size);
+  }
+}
+
+class CpuBackend final : public plan::Backend {
+ public:
+  std::string_view name() const override { return "cpu"; }
+
+  std::vector<std::string> kernels() const override {
+    std::vector<std::string> names;
+    for (const Isa isa : available_isas()) names.insert(names.begin(), text(kPrefix, name_of(isa)));
+    return names;
+  }
+
+  Status choose(const detail::ContextState& context, const plan::Problem& problem,
+                const char* pinned, plan::Config* config) const override {
+    if (problem.device.kind != DeviceKind::kCpu) {
+      return Status::unsupported("takes tensors in host memory alone");
+    }
+    if (is_fp8(problem.lhs.dtype) || is_fp8(problem.rhs.dtype)) {
+      return Status::unsupported("takes no fp8 operands");
+    }
+    std::string_view wanted = context.isa;
+    if (pinned) {
+      wanted = pinned;
+      if (!wanted.starts_with(kPrefix)) {
+        return Status::unsupported(text("has no kernel \"", pinned, "\", only ", join(kernels())));
+      }
+      wanted.remove_prefix(kPrefix.size());
+    }
+    Isa isa = Isa::kScalar;
+    if (Status status = resolve_isa(wanted, &isa); !status.ok()) return status;
+    const GemmKernel* kernel =
+        find_kernel(isa, problem.lhs.dtype, problem.rhs.dtype, problem.compute);
+    const Blocking blocking = make_blocking(*kernel, cache_sizes());
+    *config = {.kernel = text(kPrefix, name_of(isa)),
+               .tile_m = kernel->mr,
+               .tile_n = kernel->nr,
+               .tile_k = static_cast<int32_t>(blocking.k_block),
+               .threads = thread_count(context.num_threads)};
+    return {};
+  }
+
+  Status run(detail::ContextState& /*context*/, const plan::Problem& problem,
+             const plan::Config& config, const plan::Operands& operands,
+             const CallOptions& /*options*/) const override {
+    GemmPlan plan{};
+    if (Status status = make_plan(config, problem.lhs.dtype, problem, &plan); !status.ok())
+      return status;
+    LoweredCall call;
+    lower(problem, operands, &call);
+    for (const GemmItem& rows : call.zero_rows) zero(rows);
+    return multiply_items(call.items, plan);
+  }
+
+  Status run_bias_grad(detail::ContextState& /*context*/, const plan::Problem& problem,
+                       const plan::Config& config, const BiasGradArgs& args,
+                       const std::vector<int64_t>& offsets) const override {
+    GemmPlan plan{};
+    // f32 operands: the kernel that widens everything, whatever the types of dy and bias.
+    if (Status status = make_plan(config, DType::kF32, problem, &plan); !status.ok()) return status;
+    return bias_grad(problem, args, offsets, plan);
+  }
+
+ private:
+  static Status make_plan(const plan::Config& config, DType lhs, const plan::Problem& problem,
+                          GemmPlan* plan) {
+    Isa isa = Isa::kScalar;
+    const std::string_view isa_name = std::string_view(config.kernel).substr(kPrefix.size());
+    if (Status status = resolve_isa(isa_name, &isa); !status.ok()) return status;
+    plan->kernel = find_kernel(isa, lhs, problem.rhs.dtype, problem.compute);
+    plan->blocking = make_blocking(*plan->kernel, cache_sizes());
+    plan->threads = config.threads;
+    return {};
+  }
+
+  static std::string join(const std::vector<std::string>& names) {
+    std::string list;
+    for (const std::string& name : names) list += text(list.empty() ? "" : ", ", name);
+    return list;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<plan::Backend> make_cpu_backend() { return std::make_unique<CpuBackend>(); }
+
+}  // namespace cadre::cpu

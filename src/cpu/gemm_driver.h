@@ -1,0 +1,24 @@
+// The blocked driver: a list of dense products, any of them small or large, on any number of
+// threads.
+#pragma once
+
+#include <vector>
+
+#include "cadre/status.h"
+#include "cpu/blocking.h"
+#include "cpu/gemm_item.h"
+#include "cpu/kernels/gemm_kernel.h"
+
+namespace cadre::cpu {
+
+struct GemmPlan {
+  const GemmKernel* kernel;
+  Blocking blocking;
+  int threads;
+};
+
+/// Computes every item. The bits of an element depend on its row of A, its column of B and the
+/// kernel alone.
+Status multiply_items(const std::vector<GemmItem>& items, const GemmPlan& plan);
+
+}  // namespace cadre::cpu

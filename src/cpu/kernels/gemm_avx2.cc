@@ -1,0 +1,121 @@
+// AVX2 kernels: f32 and everything that widens to it, f64, and int8 through 16-bit pairs
+// (vpmaddwd).
+//
+// The tile is 6 x 2 vectors: 12 accumulators, 2 registers of B and the broadcast of A, of 16
+// registers.
+#include "cpu/kernels/epilogue.h"
+#include "cpu/kernels/kernel_list.h"
+#include "cpu/kernels/simd_avx2.h"
+// The generic parts come after the vectors they are instantiated with.
+#include "cpu/kernels/pack.h"
+#include "cpu/kernels/tile.h"
+
+namespace cadre::cpu {
+namespace {
+
+constexpr int kRows = 6;
+constexpr int kVectors = 2;
+using OpF32 = WidenedOp<VecF32, kRows, kVectors>;
+using OpF64 = WidenedOp<VecF64, kRows, kVectors>;
+constexpr int kNrF32 = kVectors * VecF32::kLanes;
+constexpr int kNrF64 = kVectors * VecF64::kLanes;
+
+// Two int8, widened to int16.
+struct PairLoaderInt8 {
+  using Elem = int8_t;
+  using Reg = __m256i;
+  static constexpr int kLanes = 8;
+  static constexpr int kGranuleK = 2;
+  static constexpr int kGranuleBytes = 4;
+
+  static Reg zero() { return _mm256_setzero_si256(); }
+  static Reg along(const int8_t* p, int64_t count) {
+    if (count < 16) return along(PartialCopy<int8_t, 16>(p, count).lanes, 16);
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static Reg across(const int8_t* p, int64_t k_stride, int64_t k_count, int64_t lanes) {
+    const Reg even = _mm256_and_si256(widen(p, lanes), _mm256_set1_epi32(0xffff));
+    if (k_count < 2) return even;
+    return _mm256_or_si256(even, _mm256_slli_epi32(widen(p + k_stride, lanes), 16));
+  }
+  static void store(void* p, Reg x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
+  static void transpose(Reg (&r)[8]) { transpose_lanes(r); }
+
+ private:
+  static Reg widen(const int8_t* p, int64_t lanes) {
+    if (lanes < 8) return widen(PartialCopy<int8_t, 8>(p, lanes).lanes, 8);
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+};
+
+// Products of two int8 and their sum in pairs are exact in int32; the additions wrap.
+struct OpInt8 {
+  using Acc = __m256i;
+  using Vec = __m256i;
+  static constexpr int kLanes = 8;
+  static constexpr int kVectors = 2;
+  static constexpr int kMaxRows = kRows;
+  static constexpr int kGranuleBytes = 4;
+  static constexpr bool kSubtractsPanelExtra = false;
+
+  static Acc zero() { return _mm256_setzero_si256(); }
+  static Acc load_acc(const char* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  static Vec load_b(const char* p) { return load_acc(p); }
+  static Vec broadcast_a(const char* p) {
+    return _mm256_set1_epi32(read_one(reinterpret_cast<const int32_t*>(p)));
+  }
+  static Acc multiply_add(Acc acc, Vec a, Vec b) {
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
+  }
+  static void store_acc(char* p, Acc acc) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), acc);
+  }
+};
+
+}  // namespace
+
+const GemmKernel kGemmAvx2F32 = {.name = "avx2_f32",
+                                 .acc_dtype = DType::kF32,
+                                 .mr = kRows,
+                                 .nr = kNrF32,
+                                 .granule_k = 1,
+                                 .granule_bytes = 4,
+                                 .k_step = 1,
+                                 .panel_extra_bytes = 0,
+                                 .reads_unpacked_f32 = true,
+                                 .pack_a = &pack_a_widen<VecF32>,
+                                 .pack_b = &pack_b_widen<VecF32, kNrF32>,
+                                 .multiply = &multiply<OpF32>,
+                                 .epilogue = &epilogue_float<VecF32, float, kNrF32>};
+
+const GemmKernel kGemmAvx2F64 = {.name = "avx2_f64",
+                                 .acc_dtype = DType::kF64,
+                                 .mr = kRows,
+                                 .nr = kNrF64,
+                                 .granule_k = 1,
+                                 .granule_bytes = 8,
+                                 .k_step = 1,
+                                 .panel_extra_bytes = 0,
+                                 .reads_unpacked_f32 = false,
+                                 .pack_a = &pack_a_widen<VecF64>,
+                                 .pack_b = &pack_b_widen<VecF64, kNrF64>,
+                                 .multiply = &multiply<OpF64>,
+                                 .epilogue = &epilogue_float<VecF64, double, kNrF64>};
+
+const GemmKernel kGemmAvx2Int8 = {.name = "avx2_int8",
+                                  .acc_dtype = DType::kI32,
+                                  .mr = kRows,
+                                  .nr = kNrF32,
+                                  .granule_k = 2,
+                                  .granule_bytes = 4,
+                                  .k_step = 2,
+                                  .panel_extra_bytes = 0,
+                                  .reads_unpacked_f32 = false,
+                                  .pack_a = &pack_a_from<PairLoaderInt8>,
+                                  .pack_b = &pack_b_from<PairLoaderInt8, kNrF32>,
+                                  .multiply = &multiply<OpInt8>,
+                                  .epilogue = &epilogue_int32<VecF64, kNrF32>};
+
+}  // namespace cadre::cpu

@@ -1,0 +1,75 @@
+// AVX-512 kernels without the later extensions: f32 and everything that widens to it, f64, and int8
+// through 16-bit pairs (vpmaddwd).
+//
+// The tile is 14 x 2 vectors: 28 accumulators, 2 registers of B, and the broadcast of A, of 32
+// registers. A step of k issues 28 multiply-adds for 16 loads, so two loads a cycle keep up with
+// two multiply-adds a cycle.
+#include "cpu/kernels/epilogue.h"
+#include "cpu/kernels/granule_avx512.h"
+#include "cpu/kernels/kernel_list.h"
+#include "cpu/kernels/pack.h"
+#include "cpu/kernels/tile.h"
+
+namespace cadre::cpu {
+namespace {
+
+constexpr int kRows = 14;
+constexpr int kVectors = 2;
+using OpF32 = WidenedOp<VecF32, kRows, kVectors>;
+using OpF64 = WidenedOp<VecF64, kRows, kVectors>;
+constexpr int kNrF32 = kVectors * VecF32::kLanes;
+constexpr int kNrF64 = kVectors * VecF64::kLanes;
+
+// Products of two int8 and their sum in pairs are exact in int32; the additions wrap.
+struct OpInt8 : DwordOp<kRows, kVectors> {
+  static constexpr bool kSubtractsPanelExtra = false;
+  static Acc multiply_add(Acc acc, Vec a, Vec b) {
+    return _mm512_add_epi32(acc, _mm512_madd_epi16(a, b));
+  }
+};
+
+}  // namespace
+
+const GemmKernel kGemmAvx512F32 = {.name = "avx512_f32",
+                                   .acc_dtype = DType::kF32,
+                                   .mr = kRows,
+                                   .nr = kNrF32,
+                                   .granule_k = 1,
+                                   .granule_bytes = 4,
+                                   .k_step = 1,
+                                   .panel_extra_bytes = 0,
+                                   .reads_unpacked_f32 = true,
+                                   .pack_a = &pack_a_widen<VecF32>,
+                                   .pack_b = &pack_b_widen<VecF32, kNrF32>,
+                                   .multiply = &multiply<OpF32>,
+                                   .epilogue = &epilogue_float<VecF32, float, kNrF32>};
+
+const GemmKernel kGemmAvx512F64 = {.name = "avx512_f64",
+                                   .acc_dtype = DType::kF64,
+                                   .mr = kRows,
+                                   .nr = kNrF64,
+                                   .granule_k = 1,
+                                   .granule_bytes = 8,
+                                   .k_step = 1,
+                                   .panel_extra_bytes = 0,
+                                   .reads_unpacked_f32 = false,
+                                   .pack_a = &pack_a_widen<VecF64>,
+                                   .pack_b = &pack_b_widen<VecF64, kNrF64>,
+                                   .multiply = &multiply<OpF64>,
+                                   .epilogue = &epilogue_float<VecF64, double, kNrF64>};
+
+const GemmKernel kGemmAvx512Int8 = {.name = "avx512_int8",
+                                    .acc_dtype = DType::kI32,
+                                    .mr = kRows,
+                                    .nr = kNrF32,
+                                    .granule_k = 2,
+                                    .granule_bytes = 4,
+                                    .k_step = 2,
+                                    .panel_extra_bytes = 0,
+                                    .reads_unpacked_f32 = false,
+                                    .pack_a = &pack_a_from<PairLoaderInt8>,
+                                    .pack_b = &pack_b_from<PairLoaderInt8, kNrF32>,
+                                    .multiply = &multiply<OpInt8>,
+                                    .epilogue = &epilogue_int32<VecF64, kNrF32>};
+
+}  // namespace cadre::cpu

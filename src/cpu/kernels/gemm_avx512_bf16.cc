@@ -1,0 +1,54 @@
+// bf16 x bf16 with AVX512_BF16. vdpbf16ps adds two exact products of bf16 into an f32, rounding
+// after each addition, as two multiply-adds would; it treats subnormal inputs and results as zero
+// (docs/numerics.md).
+#include "cpu/kernels/epilogue.h"
+#include "cpu/kernels/granule_avx512.h"
+#include "cpu/kernels/kernel_list.h"
+#include "cpu/kernels/pack.h"
+#include "cpu/kernels/tile.h"
+
+namespace cadre::cpu {
+namespace {
+
+constexpr int kRows = 14;
+constexpr int kVectors = 2;
+constexpr int kNr = kVectors * 16;
+
+struct OpBf16 {
+  using Acc = __m512;
+  using Vec = __m512i;
+  static constexpr int kLanes = 16;
+  static constexpr int kVectors = 2;
+  static constexpr int kMaxRows = kRows;
+  static constexpr int kGranuleBytes = 4;
+  static constexpr bool kSubtractsPanelExtra = false;
+
+  static Acc zero() { return _mm512_setzero_ps(); }
+  static Acc load_acc(const char* p) { return _mm512_loadu_ps(p); }
+  static Vec load_b(const char* p) { return _mm512_loadu_si512(p); }
+  static Vec broadcast_a(const char* p) {
+    return _mm512_set1_epi32(*reinterpret_cast<const int*>(p));
+  }
+  static Acc multiply_add(Acc acc, Vec a, Vec b) {
+    return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+  }
+  static void store_acc(char* p, Acc acc) { _mm512_storeu_ps(p, acc); }
+};
+
+}  // namespace
+
+const GemmKernel kGemmAvx512Bf16 = {.name = "avx512_bf16",
+                                    .acc_dtype = DType::kF32,
+                                    .mr = kRows,
+                                    .nr = kNr,
+                                    .granule_k = 2,
+                                    .granule_bytes = 4,
+                                    .k_step = 2,
+                                    .panel_extra_bytes = 0,
+                                    .reads_unpacked_f32 = false,
+                                    .pack_a = &pack_a_from<PairLoaderBf16>,
+                                    .pack_b = &pack_b_from<PairLoaderBf16, kNr>,
+                                    .multiply = &multiply<OpBf16>,
+                                    .epilogue = &epilogue_float<VecF32, float, kNr>};
+
+}  // namespace cadre::cpu

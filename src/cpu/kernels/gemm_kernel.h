@@ -1,0 +1,77 @@
+// GemmKernel: what one instruction set offers for one way of computing, as a table of functions and
+// sizes. The blocked driver (cpu/gemm_driver.cc) knows kernels only through this table. No code
+// lives here: kernel files are compiled for other instruction sets than the rest, so anything they
+// share with it must be plain data.
+#pragma once
+
+#include <cstdint>
+
+#include "cadre/dtype.h"
+#include "cpu/gemm_item.h"
+
+namespace cadre::cpu {
+
+// A packed row of A holds at most this many granules. The row stride is a constant so that the
+// inner loop can address every row of a tile from one pointer; the 16 extra granules put the rows
+// of a tile into different cache sets (a stride of 528 * 4 bytes is 33 lines, coprime to the
+// power-of-two number of sets).
+inline constexpr int64_t kMaxGranules = 512;
+inline constexpr int64_t kPackedRowStride = kMaxGranules + 16;
+
+// A lazily advanced walk over source memory that is needed next; the inner loop issues its
+// prefetches.
+struct PrefetchWalk {
+  const char* row = nullptr;  // start of the current row
+  int64_t row_bytes = 0;      // contiguous bytes of a row
+  int64_t stride_bytes = 0;   // to the next row
+  int64_t rows_left = 0;      // 0: nothing to do
+  int64_t column_bytes = 0;   // next byte of the current row
+};
+
+// One block of the multiplication: `rows` rows of packed A against `panels` packed panels of B.
+struct TileArgs {
+  const void* a = nullptr;      // [rows][kPackedRowStride] granules
+  const void* b = nullptr;      // panel 0
+  int64_t b_panel_bytes = 0;    // from one panel to the next
+  int64_t b_granule_bytes = 0;  // from one granule row of a panel to the next
+  void* acc = nullptr;          // tile 0: [rows][nr] accumulators
+  int64_t acc_panel_bytes = 0;  // from one tile to the next
+  int64_t granules = 0;         // steps over k, one granule each
+  int64_t panels = 0;
+  int rows = 0;                      // 1 … mr
+  bool first = false;                // start from zero instead of from acc
+  PrefetchWalk* prefetch = nullptr;  // never null
+};
+
+// A rectangle of finished accumulators and everything the epilogue formula needs.
+struct EpilogueArgs {
+  const void* acc;  // tiles [rows][nr], acc_panel_bytes apart
+  int64_t acc_panel_bytes;
+  int64_t rows, cols;
+  MatrixRef d, c;    // at this rectangle's first element; c is read only if beta != 0
+  const void* bias;  // [cols] in the epilogue's own type, or null
+  VectorRef bias_scale, row_scale;  // at the first row
+  double alpha, beta;
+};
+
+struct GemmKernel {
+  const char* name;
+  DType acc_dtype;  // f32, f64 or int32
+  int mr, nr;       // tile: rows and columns
+  int granule_k;    // k values in one granule (the unit that the inner loop broadcasts)
+  int granule_bytes;
+  int k_step;             // packed k is padded with zeros to a multiple of this
+  int panel_extra_bytes;  // stored behind each packed panel (the VNNI kernel's column sums)
+  bool
+      reads_unpacked_f32;  // b may point into a row-major f32 matrix directly (nr columns readable)
+
+  // dst rows of kPackedRowStride granules <- a[rows, k].
+  void (*pack_a)(const MatrixRef& a, int64_t rows, int64_t k, void* dst);
+  // One panel: dst [granules(k)][nr] granules <- b[k, cols], cols <= nr, the rest zero.
+  // `ahead_bytes` of 0 or more: prefetch that far beyond what is read.
+  void (*pack_b)(const MatrixRef& b, int64_t k, int64_t cols, int64_t ahead_bytes, void* dst);
+  void (*multiply)(const TileArgs& args);
+  void (*epilogue)(const EpilogueArgs& args);
+};
+
+}  // namespace cadre::cpu

@@ -1,0 +1,110 @@
+// AVX-512 loaders for granules of several k values: pairs of 16-bit and quadruples of 8-bit
+// elements. For kernel files only.
+#pragma once
+
+#include "cpu/kernels/simd_avx512.h"
+
+namespace cadre::cpu {
+namespace {
+
+// What the loaders below share: 16 granules of 4 bytes in a register.
+struct DwordGranules {
+  using Reg = __m512i;
+  static constexpr int kLanes = 16;
+  static constexpr int kGranuleBytes = 4;
+  static Reg zero() { return _mm512_setzero_si512(); }
+  static void store(void* p, Reg x) { _mm512_storeu_si512(p, x); }
+  static void transpose(Reg (&r)[16]) { transpose_lanes(r); }
+};
+
+inline __mmask64 first64(int64_t count) {
+  return count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1;
+}
+inline __mmask32 first32(int64_t count) {
+  return count >= 32 ? ~__mmask32{0} : (__mmask32{1} << count) - 1;
+}
+inline __m512i bytes_to_dwords(const int8_t* p, int64_t lanes) {
+  return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first16(lanes), p));
+}
+
+// Two bf16, as they are.
+struct PairLoaderBf16 : DwordGranules {
+  using Elem = Bf16;
+  static constexpr int kGranuleK = 2;
+  static Reg along(const Bf16* p, int64_t count) {
+    return count >= 32 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi16(first32(count), p);
+  }
+  static Reg across(const Bf16* p, int64_t k_stride, int64_t k_count, int64_t lanes) {
+    const __mmask16 mask = first16(lanes);
+    const Reg even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p));
+    if (k_count < 2) return even;
+    const Reg odd = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p + k_stride));
+    return _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
+  }
+};
+
+// Two int8, widened to int16.
+struct PairLoaderInt8 : DwordGranules {
+  using Elem = int8_t;
+  static constexpr int kGranuleK = 2;
+  static Reg along(const int8_t* p, int64_t count) {
+    return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(first32(count), p));
+  }
+  static Reg across(const int8_t* p, int64_t k_stride, int64_t k_count, int64_t lanes) {
+    const __mmask16 mask = first16(lanes);
+    const Reg even = _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, p));
+    const Reg low = _mm512_and_si512(even, _mm512_set1_epi32(0xffff));
+    if (k_count < 2) return low;
+    const Reg odd = _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, p + k_stride));
+    return _mm512_or_si512(low, _mm512_slli_epi32(odd, 16));
+  }
+};
+
+// Four int8, each xor kFlip (0x80 turns int8 x into the unsigned x + 128).
+template <int kFlip>
+struct QuadLoaderInt8 : DwordGranules {
+  using Elem = int8_t;
+  static constexpr int kGranuleK = 4;
+  static Reg along(const int8_t* p, int64_t count) {
+    return flip(count >= 64 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi8(first64(count), p));
+  }
+  static Reg across(const int8_t* p, int64_t k_stride, int64_t k_count, int64_t lanes) {
+    Reg x = bytes_to_dwords(p, lanes);
+    if (k_count > 1)
+      x = _mm512_or_si512(x, _mm512_slli_epi32(bytes_to_dwords(p + k_stride, lanes), 8));
+    if (k_count > 2)
+      x = _mm512_or_si512(x, _mm512_slli_epi32(bytes_to_dwords(p + 2 * k_stride, lanes), 16));
+    if (k_count > 3)
+      x = _mm512_or_si512(x, _mm512_slli_epi32(bytes_to_dwords(p + 3 * k_stride, lanes), 24));
+    return flip(x);
+  }
+
+ private:
+  static Reg flip(Reg x) {
+    if constexpr (kFlip == 0) return x;
+    return _mm512_xor_si512(x, _mm512_set1_epi8(static_cast<char>(kFlip)));
+  }
+};
+
+// The tile's view of granules of 4 bytes with int32 accumulators.
+template <int kMaxRowsOfTile, int kVectorsOfTile>
+struct DwordOp {
+  using Acc = __m512i;
+  using Vec = __m512i;
+  static constexpr int kLanes = 16;
+  static constexpr int kVectors = kVectorsOfTile;
+  static constexpr int kMaxRows = kMaxRowsOfTile;
+  static constexpr int kGranuleBytes = 4;
+
+  static Acc zero() { return _mm512_setzero_si512(); }
+  static Acc load_acc(const char* p) { return _mm512_loadu_si512(p); }
+  static Vec load_b(const char* p) { return _mm512_loadu_si512(p); }
+  static Vec broadcast_a(const char* p) {
+    return _mm512_set1_epi32(*reinterpret_cast<const int*>(p));
+  }
+  static void store_acc(char* p, Acc acc) { _mm512_storeu_si512(p, acc); }
+  static Acc subtract(Acc a, Acc b) { return _mm512_sub_epi32(a, b); }
+};
+
+}  // namespace
+}  // namespace cadre::cpu

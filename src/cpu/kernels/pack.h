@@ -1,0 +1,217 @@
+// Packing: copies a block of A or B, from any strides, into the order in which the inner loop reads
+// it. Generic over a Loader, which knows one source element type and one granule (the 4 or 8 bytes
+// that the inner loop broadcasts: one widened value, two bf16 or four int8). For kernel files only.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/kernels/gemm_kernel.h"
+
+namespace cadre::cpu {
+namespace {
+
+// A Loader offers:
+//   Elem, Reg, kLanes, kGranuleK, kGranuleBytes
+//   Reg along(const Elem* p, int64_t count)   kLanes granules from `count` elements next to each
+//   other along k Reg across(const Elem* p, int64_t k_stride, int64_t k_count, int64_t lanes)
+//                                             one granule for each of `lanes` elements next to each
+//                                             other across k
+//   void store(void* p, Reg x), void transpose(Reg (&)[kLanes])
+// Both loads fill what they do not read with zeros and touch nothing beyond it.
+
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Rows or columns that are contiguous in neither direction are gathered here, this many k values at
+// a time.
+inline constexpr int64_t kGatherK = 64;
+
+// rows x k -> dst rows of kPackedRowStride granules, k padded with zeros to full vectors. `k_first`
+// counts the k values already packed (a multiple of a vector).
+template <class Loader>
+void pack_rows_along(const typename Loader::Elem* src, int64_t row_stride, int64_t rows, int64_t k,
+                     char* dst) {
+  constexpr int64_t kStep = int64_t{Loader::kLanes} * Loader::kGranuleK;
+  for (int64_t r = 0; r < rows; ++r) {
+    const typename Loader::Elem* s = src + r * row_stride;
+    char* d = dst + r * kPackedRowStride * Loader::kGranuleBytes;
+    for (int64_t p = 0; p < k; p += kStep) {
+      Loader::store(d, Loader::along(s + p, smaller(kStep, k - p)));
+      d += Loader::kLanes * Loader::kGranuleBytes;
+    }
+  }
+}
+
+// The same from a source whose rows are next to each other: kLanes granules of kLanes rows at a
+// time, transposed.
+template <class Loader>
+void pack_rows_across(const typename Loader::Elem* src, int64_t k_stride, int64_t rows, int64_t k,
+                      char* dst) {
+  constexpr int64_t kLanes = Loader::kLanes;
+  constexpr int64_t kG = Loader::kGranuleK;
+  for (int64_t r0 = 0; r0 < rows; r0 += kLanes) {
+    const int64_t lanes = smaller(kLanes, rows - r0);
+    for (int64_t p0 = 0; p0 < k; p0 += kLanes * kG) {
+      typename Loader::Reg block[kLanes];
+      for (int64_t i = 0; i < kLanes; ++i) {
+        const int64_t p = p0 + i * kG;
+        block[i] =
+            p < k ? Loader::across(src + p * k_stride + r0, k_stride, smaller(kG, k - p), lanes)
+                  : Loader::zero();
+      }
+      Loader::transpose(block);
+      char* d = dst + (r0 * kPackedRowStride + p0 / kG) * Loader::kGranuleBytes;
+      for (int64_t i = 0; i < lanes; ++i)
+        Loader::store(d + i * kPackedRowStride * Loader::kGranuleBytes, block[i]);
+    }
+  }
+}
+
+// k x cols -> dst [granules][kNr] granules, from columns that are next to each other.
+template <class Loader, int kNr>
+void pack_panel_across(const typename Loader::Elem* src, int64_t k_stride, int64_t k, int64_t cols,
+                       int64_t ahead_bytes, char* dst) {
+  constexpr int64_t kLanes = Loader::kLanes;
+  constexpr int64_t kG = Loader::kGranuleK;
+  static_assert(kNr % kLanes == 0);
+  for (int64_t p = 0; p < k; p += kG) {
+    const int64_t k_count = smaller(kG, k - p);
+    for (int64_t j = 0; j < kNr; j += kLanes) {
+      const typename Loader::Elem* s = src + p * k_stride + j;
+      const int64_t lanes = cols - j;
+      Loader::store(dst, lanes > 0 ? Loader::across(s, k_stride, k_count, smaller(kLanes, lanes))
+                                   : Loader::zero());
+      dst += kLanes * Loader::kGranuleBytes;
+    }
+    if (ahead_bytes > 0) {
+      for (int64_t i = 0; i < k_count; ++i) {
+        const char* ahead = reinterpret_cast<const char*>(src + (p + i) * k_stride) + ahead_bytes;
+        for (int64_t byte = 0; byte < int64_t{kNr} * int64_t{sizeof(typename Loader::Elem)};
+             byte += 64)
+          __builtin_prefetch(ahead + byte, 0, 2);
+      }
+    }
+  }
+}
+
+// The same from columns that are contiguous along k: kLanes columns at a time, transposed.
+template <class Loader, int kNr>
+void pack_panel_along(const typename Loader::Elem* src, int64_t col_stride, int64_t k, int64_t cols,
+                      int64_t ahead_bytes, char* dst) {
+  constexpr int64_t kLanes = Loader::kLanes;
+  constexpr int64_t kStep = kLanes * Loader::kGranuleK;
+  const int64_t granules = divide_up(k, Loader::kGranuleK);
+  for (int64_t j = 0; j < kNr; j += kLanes) {
+    for (int64_t p = 0; p < k; p += kStep) {
+      typename Loader::Reg block[kLanes];
+      for (int64_t i = 0; i < kLanes; ++i) {
+        const typename Loader::Elem* s = src + (j + i) * col_stride + p;
+        block[i] = j + i < cols ? Loader::along(s, smaller(kStep, k - p)) : Loader::zero();
+        if (ahead_bytes > 0)
+          __builtin_prefetch(reinterpret_cast<const char*>(s) + ahead_bytes, 0, 2);
+      }
+      Loader::transpose(block);
+      const int64_t g0 = p / Loader::kGranuleK;
+      char* d = dst + (g0 * kNr + j) * Loader::kGranuleBytes;
+      const int64_t count = smaller(kLanes, granules - g0);
+      for (int64_t i = 0; i < count; ++i)
+        Loader::store(d + i * kNr * Loader::kGranuleBytes, block[i]);
+    }
+  }
+}
+
+template <class Loader>
+void pack_a_from(const MatrixRef& a, int64_t rows, int64_t k, void* dst) {
+  using Elem = typename Loader::Elem;
+  const Elem* src = static_cast<const Elem*>(a.data);
+  char* out = static_cast<char*>(dst);
+  if (a.col_stride == 1) {
+    pack_rows_along<Loader>(src, a.row_stride, rows, k, out);
+  } else if (a.row_stride == 1) {
+    pack_rows_across<Loader>(src, a.col_stride, rows, k, out);
+  } else {
+    Elem gathered[kGatherK] = {};
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t p0 = 0; p0 < k; p0 += kGatherK) {
+        const int64_t count = smaller(kGatherK, k - p0);
+        for (int64_t p = 0; p < count; ++p)
+          gathered[p] = read_one(src + r * a.row_stride + (p0 + p) * a.col_stride);
+        char* d = out + (r * kPackedRowStride + p0 / Loader::kGranuleK) * Loader::kGranuleBytes;
+        pack_rows_along<Loader>(gathered, 0, 1, count, d);
+      }
+    }
+  }
+}
+
+template <class Loader, int kNr>
+void pack_b_from(const MatrixRef& b, int64_t k, int64_t cols, int64_t ahead_bytes, void* dst) {
+  using Elem = typename Loader::Elem;
+  const Elem* src = static_cast<const Elem*>(b.data);
+  char* out = static_cast<char*>(dst);
+  if (b.col_stride == 1) {
+    pack_panel_across<Loader, kNr>(src, b.row_stride, k, cols, ahead_bytes, out);
+  } else if (b.row_stride == 1) {
+    pack_panel_along<Loader, kNr>(src, b.col_stride, k, cols, ahead_bytes, out);
+  } else {
+    Elem gathered[kGatherK * kNr] = {};
+    for (int64_t p0 = 0; p0 < k; p0 += kGatherK) {
+      const int64_t count = smaller(kGatherK, k - p0);
+      for (int64_t p = 0; p < count; ++p)
+        for (int64_t j = 0; j < cols; ++j)
+          gathered[p * kNr + j] = read_one(src + (p0 + p) * b.row_stride + j * b.col_stride);
+      char* d = out + p0 / Loader::kGranuleK * kNr * Loader::kGranuleBytes;
+      pack_panel_across<Loader, kNr>(gathered, kNr, count, cols, 0, d);
+    }
+  }
+}
+
+// One value a granule, widened exactly to the vector's own type.
+template <class V, class T>
+struct WidenLoader {
+  using Elem = T;
+  using Reg = typename V::Reg;
+  static constexpr int kLanes = V::kLanes;
+  static constexpr int kGranuleK = 1;
+  static constexpr int kGranuleBytes = sizeof(typename V::Elem);
+
+  static Reg zero() { return V::zero(); }
+  static Reg along(const T* p, int64_t count) { return V::load(p, count); }
+  static Reg across(const T* p, int64_t, int64_t, int64_t lanes) { return V::load(p, lanes); }
+  static void store(void* p, Reg x) { V::store(static_cast<typename V::Elem*>(p), x); }
+  static void transpose(Reg (&r)[kLanes]) { V::transpose(r); }
+};
+
+template <class V>
+void pack_a_widen(const MatrixRef& a, int64_t rows, int64_t k, void* dst) {
+  switch (a.dtype) {
+    case DType::kBF16:
+      return pack_a_from<WidenLoader<V, Bf16>>(a, rows, k, dst);
+    case DType::kF16:
+      return pack_a_from<WidenLoader<V, F16>>(a, rows, k, dst);
+    case DType::kI8:
+      return pack_a_from<WidenLoader<V, int8_t>>(a, rows, k, dst);
+    case DType::kF64:
+      return pack_a_from<WidenLoader<V, double>>(a, rows, k, dst);
+    default:
+      return pack_a_from<WidenLoader<V, float>>(a, rows, k, dst);
+  }
+}
+
+template <class V, int kNr>
+void pack_b_widen(const MatrixRef& b, int64_t k, int64_t cols, int64_t ahead_bytes, void* dst) {
+  switch (b.dtype) {
+    case DType::kBF16:
+      return pack_b_from<WidenLoader<V, Bf16>, kNr>(b, k, cols, ahead_bytes, dst);
+    case DType::kF16:
+      return pack_b_from<WidenLoader<V, F16>, kNr>(b, k, cols, ahead_bytes, dst);
+    case DType::kI8:
+      return pack_b_from<WidenLoader<V, int8_t>, kNr>(b, k, cols, ahead_bytes, dst);
+    case DType::kF64:
+      return pack_b_from<WidenLoader<V, double>, kNr>(b, k, cols, ahead_bytes, dst);
+    default:
+      return pack_b_from<WidenLoader<V, float>, kNr>(b, k, cols, ahead_bytes, dst);
+  }
+}
+
+}  // namespace
+}  // namespace cadre::cpu

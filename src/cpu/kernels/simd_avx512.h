@@ -1,0 +1,189 @@
+// AVX-512 (F, BW, VL, DQ): vectors of f32 and f64 with exact widening loads and rounding stores.
+// For kernel files only; everything has internal linkage, so no other file can pick up code
+// compiled for this instruction set.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "cpu/kernels/element.h"
+
+namespace cadre::cpu {
+namespace {
+
+inline __mmask16 first16(int64_t count) {
+  return count >= 16 ? __mmask16(0xffff) : __mmask16((1u << count) - 1u);
+}
+inline __mmask8 first8(int64_t count) {
+  return count >= 8 ? __mmask8(0xff) : __mmask8((1u << count) - 1u);
+}
+
+// 16 lanes of 32 bits, transposed as a 16x16 matrix in four rounds of 16 shuffles.
+inline void transpose_lanes(__m512i (&r)[16]) {
+  __m512i t[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+  }
+  for (int i = 0; i < 4; ++i) {
+    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+    r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+    r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+  }
+}
+
+struct VecF32 {
+  using Elem = float;
+  using Reg = __m512;
+  static constexpr int kLanes = 16;
+
+  static Reg zero() { return _mm512_setzero_ps(); }
+  static Reg set1(float x) { return _mm512_set1_ps(x); }
+  static Reg mul(Reg a, Reg b) { return _mm512_mul_ps(a, b); }
+  static Reg add(Reg a, Reg b) { return _mm512_add_ps(a, b); }
+  static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
+  static void store(float* p, Reg x) { _mm512_storeu_ps(p, x); }
+
+  // The first `count` of 16 elements, widened exactly; the rest is zero.
+  static Reg load(const float* p, int64_t count) {
+    return count >= 16 ? _mm512_loadu_ps(p) : _mm512_maskz_loadu_ps(first16(count), p);
+  }
+  static Reg load(const Bf16* p, int64_t count) {
+    const __m256i x = count >= 16 ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))
+                                  : _mm256_maskz_loadu_epi16(first16(count), p);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+  }
+  static Reg load(const F16* p, int64_t count) {
+    return _mm512_cvtph_ps(count >= 16 ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))
+                                       : _mm256_maskz_loadu_epi16(first16(count), p));
+  }
+  static Reg load(const int8_t* p, int64_t count) {
+    const __m128i x = count >= 16 ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))
+                                  : _mm_maskz_loadu_epi8(first16(count), p);
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(x));
+  }
+  static Reg load(const int32_t* p, int64_t count) {
+    return _mm512_cvtepi32_ps(_mm512_maskz_loadu_epi32(first16(count), p));
+  }
+  static Reg load(const double* p, int64_t count) {
+    const __m256 lo = _mm512_cvtpd_ps(_mm512_maskz_loadu_pd(first8(count), p));
+    const __m256 hi = count > 8 ? _mm512_cvtpd_ps(_mm512_maskz_loadu_pd(first8(count - 8), p + 8))
+                                : _mm256_setzero_ps();
+    return _mm512_insertf32x8(_mm512_castps256_ps512(lo), hi, 1);
+  }
+
+  // The first `count` lanes, rounded to nearest even where the target is narrower.
+  static void store(float* p, Reg x, int64_t count) { _mm512_mask_storeu_ps(p, first16(count), x); }
+  static void store(Bf16* p, Reg x, int64_t count) {
+    // Add half of the discarded unit, or one less where the kept part is even; a NaN keeps its top
+    // bits and is quiet.
+    const __m512i u = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i r = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    r = _mm512_mask_or_epi32(r, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), u,
+                             _mm512_set1_epi32(0x400000));
+    _mm256_mask_storeu_epi16(p, first16(count), _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16)));
+  }
+  static void store(F16* p, Reg x, int64_t count) {
+    _mm256_mask_storeu_epi16(p, first16(count),
+                             _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  static void store(double* p, Reg x, int64_t count) {
+    _mm512_mask_storeu_pd(p, first8(count), _mm512_cvtps_pd(_mm512_castps512_ps256(x)));
+    if (count > 8)
+      _mm512_mask_storeu_pd(p + 8, first8(count - 8),
+                            _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)));
+  }
+
+  static void store(int32_t* p, Reg x, int64_t count) {
+    _mm512_mask_storeu_epi32(p, first16(count), _mm512_cvtps_epi32(x));
+  }
+
+  static void transpose(Reg (&r)[16]) {
+    __m512i t[16];
+    for (int i = 0; i < 16; ++i) t[i] = _mm512_castps_si512(r[i]);
+    transpose_lanes(t);
+    for (int i = 0; i < 16; ++i) r[i] = _mm512_castsi512_ps(t[i]);
+  }
+};
+
+struct VecF64 {
+  using Elem = double;
+  using Reg = __m512d;
+  static constexpr int kLanes = 8;
+
+  static Reg zero() { return _mm512_setzero_pd(); }
+  static Reg set1(double x) { return _mm512_set1_pd(x); }
+  static Reg mul(Reg a, Reg b) { return _mm512_mul_pd(a, b); }
+  static Reg add(Reg a, Reg b) { return _mm512_add_pd(a, b); }
+  static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_pd(a, b, c); }
+  static void store(double* p, Reg x) { _mm512_storeu_pd(p, x); }
+
+  static Reg load(const double* p, int64_t count) {
+    return _mm512_maskz_loadu_pd(first8(count), p);
+  }
+  static Reg load(const int32_t* p, int64_t count) {
+    return _mm512_cvtepi32_pd(_mm256_maskz_loadu_epi32(first8(count), p));
+  }
+  // Anything narrower widens to f32 first; only `count` elements are touched.
+  template <class T>
+  static Reg load(const T* p, int64_t count) {
+    return _mm512_cvtps_pd(_mm512_castps512_ps256(VecF32::load(p, count < 8 ? count : 8)));
+  }
+
+  static void store(double* p, Reg x, int64_t count) { _mm512_mask_storeu_pd(p, first8(count), x); }
+  static void store(float* p, Reg x, int64_t count) {
+    _mm256_mask_storeu_ps(p, first8(count), _mm512_cvtpd_ps(x));
+  }
+  static void store(int32_t* p, Reg x, int64_t count) {
+    _mm256_mask_storeu_epi32(p, first8(count), _mm512_cvtpd_epi32(x));
+  }
+  static void store(Bf16* p, Reg x, int64_t count) {
+    alignas(64) double lanes[8];
+    _mm512_store_pd(lanes, x);
+    for (int64_t i = 0; i < count; ++i) p[i] = round_to_bf16(narrow_to_odd(lanes[i]));
+  }
+  static void store(F16* p, Reg x, int64_t count) {
+    alignas(64) double lanes[8];
+    _mm512_store_pd(lanes, x);
+    for (int64_t i = 0; i < count; ++i) p[i] = round_to_f16(narrow_to_odd(lanes[i]));
+  }
+
+  static void transpose(Reg (&r)[8]) {
+    Reg t[8];
+    for (int i = 0; i < 8; i += 2) {
+      t[i] = _mm512_unpacklo_pd(r[i], r[i + 1]);
+      t[i + 1] = _mm512_unpackhi_pd(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 2; ++i) {
+      r[i] = _mm512_shuffle_f64x2(t[i], t[i + 2], 0x88);
+      r[i + 2] = _mm512_shuffle_f64x2(t[i], t[i + 2], 0xdd);
+      r[i + 4] = _mm512_shuffle_f64x2(t[i + 4], t[i + 6], 0x88);
+      r[i + 6] = _mm512_shuffle_f64x2(t[i + 4], t[i + 6], 0xdd);
+    }
+    for (int i = 0; i < 2; ++i) {
+      t[i] = _mm512_shuffle_f64x2(r[i], r[i + 4], 0x88);
+      t[i + 4] = _mm512_shuffle_f64x2(r[i], r[i + 4], 0xdd);
+      t[i + 2] = _mm512_shuffle_f64x2(r[i + 2], r[i + 6], 0x88);
+      t[i + 6] = _mm512_shuffle_f64x2(r[i + 2], r[i + 6], 0xdd);
+    }
+    for (int i = 0; i < 8; ++i) r[i] = t[i];
+  }
+};
+
+}  // namespace
+}  // namespace cadre::cpu
