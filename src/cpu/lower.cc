@@ -18,6 +18,7 @@ double scalar_of(const GroupScalars& scalars, int64_t group) {
 }
 
 void* advance(void* data, DType dtype, int64_t elements) {
+  if (data == nullptr) return nullptr;  // an operand without elements
   return static_cast<char*>(data) + elements * static_cast<int64_t>(size_of(dtype));
 }
 

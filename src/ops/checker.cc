@@ -73,7 +73,7 @@ void Checker::extent(std::string_view argument, std::string_view dim, const Exte
 }
 
 void Checker::grouped(std::string_view argument, const GroupedTensor& tensor,
-                      std::initializer_list<Placement> allowed) {
+                      std::initializer_list<Placement> allowed, NullPointers nulls) {
   if (!ok()) return;
   if (std::find(allowed.begin(), allowed.end(), tensor.placement) == allowed.end()) {
     std::string expected;
@@ -108,7 +108,7 @@ void Checker::grouped(std::string_view argument, const GroupedTensor& tensor,
       expect(tensor.pointers != nullptr, text(argument, ".pointers"), "null", tensor.num_groups,
              " pointers");
     }
-    if (!ok() || !on_host) return;
+    if (!ok() || !on_host || nulls == NullPointers::kUnchecked) return;
     for (int64_t i = 0; i < tensor.num_groups && !empty; ++i) {
       const plan::MatrixDims dims = plan::dims_of(tensor, i);
       expect(tensor.pointers[i] != nullptr || dims.rows == 0 || dims.cols == 0,
@@ -160,14 +160,19 @@ void Checker::scalars(std::string_view argument, const GroupScalars& scalars, in
   same_device(argument, scalars.per_group.device, "the data", device);
 }
 
-void Checker::product_dtypes(DType lhs, DType rhs, DType out) {
-  expect(is_operand_dtype(lhs), "lhs.dtype", name_of(lhs), "f64, f32, bf16, f16, i8, e4m3 or e5m2");
-  expect(is_operand_dtype(rhs), "rhs.dtype", name_of(rhs), "f64, f32, bf16, f16, i8, e4m3 or e5m2");
+void Checker::product_dtypes(NamedDType lhs, NamedDType rhs, NamedDType out) {
+  for (const NamedDType& operand : {lhs, rhs}) {
+    if (is_operand_dtype(operand.dtype)) continue;
+    expect(false, text(operand.argument, ".dtype"), name_of(operand.dtype),
+           "f64, f32, bf16, f16, i8, e4m3 or e5m2");
+  }
   if (!ok()) return;
-  expect(default_output_dtype(lhs, rhs) != DType::kInvalid, "rhs.dtype", name_of(rhs),
-         "a type that multiplies with lhs.dtype = ", name_of(lhs));
-  const bool both_int8 = lhs == DType::kI8 && rhs == DType::kI8;
-  expect(is_float(out) || (out == DType::kI32 && both_int8), "out.dtype", name_of(out),
+  expect(default_output_dtype(lhs.dtype, rhs.dtype) != DType::kInvalid,
+         text(rhs.argument, ".dtype"), name_of(rhs.dtype), "a type that multiplies with ",
+         lhs.argument, ".dtype = ", name_of(lhs.dtype));
+  const bool both_int8 = lhs.dtype == DType::kI8 && rhs.dtype == DType::kI8;
+  expect(is_float(out.dtype) || (out.dtype == DType::kI32 && both_int8),
+         text(out.argument, ".dtype"), name_of(out.dtype),
          both_int8 ? "i32, f64, f32, bf16 or f16" : "f64, f32, bf16 or f16");
 }
 

@@ -39,8 +39,11 @@ class Checker {
   /// Rank, dims, dtype, extent and pointer of a view.
   void view(std::string_view argument, const TensorView& view, int32_t rank);
   /// Placement, dims, dtype, extents and pointers of a tensor in one of the forms of `allowed`.
+  /// Pointers of a host list may be null where a matrix is empty, or everywhere for kUnchecked.
+  enum class NullPointers { kRejected, kUnchecked };
   void grouped(std::string_view argument, const GroupedTensor& tensor,
-               std::initializer_list<Placement> allowed);
+               std::initializer_list<Placement> allowed,
+               NullPointers nulls = NullPointers::kRejected);
   void same_device(std::string_view argument, Device device, std::string_view reference,
                    Device expected);
   /// f64, f32, bf16, f16.
@@ -49,7 +52,11 @@ class Checker {
   void scalars(std::string_view argument, const GroupScalars& scalars, int64_t num_groups,
                Device device);
   /// Types a product accepts, and the output type they allow.
-  void product_dtypes(DType lhs, DType rhs, DType out);
+  struct NamedDType {
+    std::string_view argument;
+    DType dtype;
+  };
+  void product_dtypes(NamedDType lhs, NamedDType rhs, NamedDType out);
   /// Pointer, dtype and place of sizes: the host or `device`.
   void index_array(std::string_view argument, const GroupSizes& sizes, Device device);
   /// Host values: 0 <= offset and offset + num_local <= num_groups.

@@ -7,6 +7,7 @@
 #include "backend/registry.h"
 #include "ops/memory_span.h"
 #include "plan/group_offsets.h"
+#include "plan/grouped_dims.h"
 
 namespace cadre::ops {
 namespace {
@@ -19,12 +20,27 @@ int32_t alignment_of(const void* pointer) {
   return static_cast<int32_t>(address & (~address + 1));
 }
 
+/// Packed buffers of one shape: every matrix starts at the same element. False where it lies on a
+/// device, unless both take it from the same array.
+bool same_positions(const GroupedTensor& a, const GroupedTensor& b) {
+  if (a.offsets.per_group.data == b.offsets.per_group.data) return true;
+  if (!a.offsets.varies() || !b.offsets.varies() || plan::on_device(a.offsets) ||
+      plan::on_device(b.offsets)) {
+    return false;
+  }
+  for (int64_t i = 0; i < a.num_groups; ++i) {
+    if (plan::value_of(a.offsets, i) != plan::value_of(b.offsets, i)) return false;
+  }
+  return true;
+}
+
 bool same_memory(const GroupedTensor& a, const GroupedTensor& b) {
   if (a.placement != b.placement || a.dtype != b.dtype || a.data != b.data ||
       a.group_stride != b.group_stride || a.row_stride != b.row_stride ||
       a.col_stride != b.col_stride) {
     return false;
   }
+  if (a.placement == Placement::kPacked) return same_positions(a, b);
   if (a.placement != Placement::kList) return true;
   if (a.pointers == b.pointers) return true;
   return a.pointers_device.kind == DeviceKind::kCpu && b.pointers_device.kind == DeviceKind::kCpu &&
@@ -145,13 +161,36 @@ void check_options(Checker& checker, const CallOptions& options, plan::Problem* 
   }
 }
 
+std::vector<int64_t> local_group_rows(const Call& call) {
+  const std::vector<int64_t>& offsets = call.operands.host_offsets;
+  std::vector<int64_t> rows;
+  if (offsets.empty() || call.problem.offset_on_device) return rows;
+  const auto* first = offsets.data() + call.operands.group_offset.value;
+  for (int64_t i = 0; i < call.problem.num_local_groups; ++i) {
+    rows.push_back(first[i + 1] - first[i]);
+  }
+  return rows;
+}
+
 void check_overlaps(Checker& checker, const Call& call, std::string_view output) {
   if (!checker.ok()) return;
+  // A list of gmm's results declares room for the largest group; only a group's own rows count.
+  const std::vector<int64_t> local_rows = local_group_rows(call);
+  const auto spans_of_result = [&](GroupedTensor tensor) {
+    if (call.problem.op == plan::Op::kGmm && tensor.placement == Placement::kList &&
+        !local_rows.empty()) {
+      tensor.rows = GroupSizes(local_rows.data(), DType::kI64, tensor.num_groups);
+    }
+    return spans_of(tensor);
+  };
   const plan::Operands& operands = call.operands;
   const GroupedTensor& out = operands.out;
   if (out.placement != Placement::kPacked && !out.rows.varies() && !out.cols.varies()) {
+    // The matrices of a list are checked against each other below.
     const bool stacked = out.placement == Placement::kStacked;
-    const int64_t dims[3] = {stacked ? out.num_groups : 1, out.rows.uniform, out.cols.uniform};
+    const bool none = out.placement == Placement::kList && out.num_groups == 0;
+    const int64_t matrices = stacked ? out.num_groups : none ? 0 : 1;
+    const int64_t dims[3] = {matrices, out.rows.uniform, out.cols.uniform};
     const int64_t row_stride = out.placement == Placement::kList && out.row_stride == 0
                                    ? out.cols.uniform
                                    : out.row_stride;
@@ -173,8 +212,8 @@ void check_overlaps(Checker& checker, const Call& call, std::string_view output)
     inputs.push_back({"group_offset", spans_of_indices({operands.group_offset.device_value,
                                                         operands.group_offset.dtype, 1})});
   }
-  if (!same_memory(operands.c, out)) inputs.push_back({"c", spans_of(operands.c)});
-  check_overlap(checker, output, spans_of(out), inputs);
+  if (!same_memory(operands.c, out)) inputs.push_back({"c", spans_of_result(operands.c)});
+  check_overlap(checker, output, spans_of_result(out), inputs);
 }
 
 Status run(Context& context, const Call& call, const CallOptions& options) {

@@ -43,6 +43,9 @@ void check_scalars(Checker& checker, const ScalarArgs& args, Call* call);
 /// Options of a single call.
 void check_options(Checker& checker, const CallOptions& options, plan::Problem* problem);
 
+/// Rows of each local group of gmm, tgmm or bias_grad; empty when the host doesn't know them.
+std::vector<int64_t> local_group_rows(const Call& call);
+
 /// No output byte is shared with another output or with an input; C may be exactly out.
 void check_overlaps(Checker& checker, const Call& call, std::string_view output);
 

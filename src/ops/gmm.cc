@@ -12,7 +12,8 @@ using ops::Checker;
 /// out or c: rows of one [m, n] tensor, or a list whose matrices have at least a group's rows.
 void check_result(Checker& checker, std::string_view argument, const GroupedTensor& tensor,
                   const plan::Problem& problem) {
-  checker.grouped(argument, tensor, {Placement::kRows, Placement::kList});
+  checker.grouped(argument, tensor, {Placement::kRows, Placement::kList},
+                  Checker::NullPointers::kUnchecked);  // check_list_rows knows the empty groups
   if (!checker.ok()) return;
   checker.expect(!tensor.rows.varies() && !tensor.cols.varies(), text(argument, ".rows"),
                  "per-group", "one shape for all groups");
@@ -27,17 +28,23 @@ void check_result(Checker& checker, std::string_view argument, const GroupedTens
   }
 }
 
-/// Host sizes: no group has more rows than the matrices of a list.
+/// No group has more rows than the matrices of a list, as far as the sizes lie on the host, and
+/// only the pointer of a group without rows may be null.
 void check_list_rows(Checker& checker, std::string_view argument, const GroupedTensor& tensor,
                      const Call& call) {
   if (!checker.ok() || tensor.placement != Placement::kList) return;
-  const std::vector<int64_t>& offsets = call.operands.host_offsets;
-  if (offsets.empty() || call.problem.offset_on_device) return;
-  for (int64_t i = 0; i < call.problem.num_local_groups; ++i) {
-    const auto group = static_cast<size_t>(call.operands.group_offset.value + i);
-    const int64_t rows = offsets[group + 1] - offsets[group];
-    checker.expect(rows <= tensor.rows.uniform, text("group_sizes[", group, "]"), rows, "at most ",
-                   argument, ".rows = ", tensor.rows.uniform);
+  const bool pointers_known = tensor.pointers_device.kind == DeviceKind::kCpu;
+  const std::vector<int64_t> local_rows = ops::local_group_rows(call);
+  for (int64_t i = 0; i < call.problem.num_local_groups && checker.ok(); ++i) {
+    const int64_t rows =
+        local_rows.empty() ? tensor.rows.uniform : local_rows[static_cast<size_t>(i)];
+    if (rows > tensor.rows.uniform) {
+      checker.expect(false, text("group_sizes[", call.operands.group_offset.value + i, "]"), rows,
+                     "at most ", argument, ".rows = ", tensor.rows.uniform);
+    }
+    if (pointers_known && rows > 0 && tensor.cols.uniform > 0 && tensor.pointers[i] == nullptr) {
+      checker.expect(false, text(argument, ".pointers[", i, "]"), "null", "a pointer");
+    }
   }
 }
 
@@ -73,7 +80,7 @@ Status check(const GmmArgs& args, Call* call) {
   checker.same_device("rhs", args.rhs.device, "lhs", problem.device);
   check_result(checker, "out", args.out, problem);
   checker.same_device("out", args.out.device, "lhs", problem.device);
-  checker.product_dtypes(args.lhs.dtype, args.rhs.dtype, args.out.dtype);
+  checker.product_dtypes({"lhs", args.lhs.dtype}, {"rhs", args.rhs.dtype}, {"out", args.out.dtype});
   if (!checker.ok()) return checker.status();
 
   operands.lhs = args.lhs;

@@ -74,7 +74,7 @@ Status check(const GroupedGemmArgs& args, Call* call) {
     checker.same_device(name, tensor->device, "a", problem.device);
   }
   check_dims(checker, args);
-  checker.product_dtypes(args.a.dtype, args.b.dtype, args.d.dtype);
+  checker.product_dtypes({"a", args.a.dtype}, {"b", args.b.dtype}, {"d", args.d.dtype});
   if (!checker.ok()) return checker.status();
 
   problem.transpose_lhs = args.transa;

@@ -132,8 +132,11 @@ std::vector<MemorySpan> spans_of(const GroupedTensor& tensor) {
 bool overlap(const MemorySpan& a, const MemorySpan& b) {
   if (a.begin >= b.end || b.begin >= a.end || a.begin == a.end || b.begin == b.end) return false;
   // Columns of one wide buffer: the rows of both repeat at one pitch and never meet inside it.
-  if (a.pitch > 0 && a.pitch == b.pitch) {
-    const auto pitch = static_cast<uintptr_t>(a.pitch);
+  // A single row (width without pitch) repeats at any pitch.
+  const int64_t common = a.pitch == 0 ? b.pitch : a.pitch;
+  const bool rows_known = a.width > 0 && b.width > 0 && a.width <= common && b.width <= common;
+  if (rows_known && (a.pitch == 0 || b.pitch == 0 || a.pitch == b.pitch)) {
+    const auto pitch = static_cast<uintptr_t>(common);
     const uintptr_t start = b.begin >= a.begin ? (b.begin - a.begin) % pitch
                                                : (pitch - (a.begin - b.begin) % pitch) % pitch;
     const bool apart = start >= static_cast<uintptr_t>(a.width) &&
@@ -182,23 +185,37 @@ void check_packed_bounds(Checker& checker, std::string_view argument, const Grou
 
 void check_overlap(Checker& checker, std::string_view output, const std::vector<MemorySpan>& out,
                    const std::vector<NamedSpans>& inputs) {
-  // Outputs sorted by address: each input span then meets few of them.
-  std::vector<MemorySpan> sorted = out;
+  if (!checker.ok()) return;
+  // Outputs sorted by address. `reach[i]` is the highest end of outputs 0 to i, so that a search
+  // from behind can stop: interleaved columns of one buffer may lie inside each other's spans.
+  std::vector<MemorySpan> sorted;
+  for (const MemorySpan& span : out) {
+    if (span.begin != span.end) sorted.push_back(span);
+  }
   std::sort(sorted.begin(), sorted.end(),
             [](const MemorySpan& a, const MemorySpan& b) { return a.begin < b.begin; });
+  std::vector<uintptr_t> reach;
+  for (const MemorySpan& span : sorted) {
+    reach.push_back(reach.empty() ? span.end : std::max(reach.back(), span.end));
+  }
+  const auto meets_before = [&](const MemorySpan& span, size_t count) {
+    for (size_t i = count; i-- > 0 && reach[i] > span.begin;) {
+      if (overlap(sorted[i], span)) return true;
+    }
+    return false;
+  };
   for (size_t i = 1; i < sorted.size(); ++i) {
-    if (overlap(sorted[i - 1], sorted[i])) {
+    if (meets_before(sorted[i], i)) {
       checker.fail(output, ": two groups share memory, expected separate outputs");
       return;
     }
   }
   for (const NamedSpans& input : inputs) {
     for (const MemorySpan& span : input.spans) {
-      auto first = std::lower_bound(
-          sorted.begin(), sorted.end(), span.begin,
-          [](const MemorySpan& candidate, uintptr_t begin) { return candidate.end <= begin; });
-      for (; first != sorted.end() && first->begin < span.end; ++first) {
-        if (!overlap(*first, span)) continue;
+      const auto behind = std::lower_bound(
+          sorted.begin(), sorted.end(), span.end,
+          [](const MemorySpan& candidate, uintptr_t end) { return candidate.begin < end; });
+      if (meets_before(span, static_cast<size_t>(behind - sorted.begin()))) {
         checker.fail(output, " overlaps ", input.argument, ", expected separate memory");
         return;
       }

@@ -42,7 +42,7 @@ Status check(const TgmmArgs& args, Call* call) {
   checker.same_device("rhs", args.rhs.device, "lhs", problem.device);
   check_result(checker, "out", args.out, problem);
   checker.same_device("out", args.out.device, "lhs", problem.device);
-  checker.product_dtypes(args.lhs.dtype, args.rhs.dtype, args.out.dtype);
+  checker.product_dtypes({"lhs", args.lhs.dtype}, {"rhs", args.rhs.dtype}, {"out", args.out.dtype});
   if (!checker.ok()) return checker.status();
 
   operands.lhs = args.lhs;
