@@ -46,7 +46,7 @@ THIRD_PARTY = {
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 SUFFIXES = {".h", ".hpp", ".cuh", ".c", ".cc", ".cpp", ".cu", ".inc"}
-TOP_FOLDERS = ("include", "src", "cli", "bench", "tests", "examples", "bindings")
+TOP_FOLDERS = ("include", "src", "verify", "cli", "bench", "tests", "examples", "bindings")
 
 
 def room_of(path):

@@ -1,0 +1,56 @@
+// Random calls of every op on every CPU backend of this machine, against the exact result.
+#include "verify/differential.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/subjects.h"
+
+namespace cadre::verify {
+namespace {
+
+class Differential : public testing::TestWithParam<std::string> {};
+
+TEST_P(Differential, RandomCasesAgreeWithTheExactResult) {
+  const tests::BackendUnderTest backend(GetParam());
+  DifferentialOptions options;
+  options.cases = tests::kSanitized ? 300 : 2000;
+  options.backend = GetParam();
+  const DifferentialReport report = run_differential(backend.subject(), options);
+  EXPECT_EQ(report.cases_run, options.cases);
+  for (const CaseFailure& failure : report.failures) ADD_FAILURE() << to_string(failure);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Differential, testing::ValuesIn(tests::backend_names()),
+                         [](const auto& backend) { return backend.param; });
+
+TEST(RandomCases, EveryOptionIsDrawn) {
+  int64_t ops[4] = {};
+  int64_t sharded = 0, lists = 0, packed = 0, many_groups = 0, int8 = 0, untouched = 0, nans = 0;
+  for (uint64_t seed = 1; seed <= 2000; ++seed) {
+    const Case c = random_case(seed);
+    ++ops[static_cast<int>(c.op)];
+    sharded += c.num_local_groups >= 0;
+    lists += c.out_layout.form == Placement::kList;
+    packed += c.lhs_layout.form == Placement::kPacked;
+    many_groups += c.group_sizes.size() > 64;
+    int8 += c.lhs == DType::kI8 && c.rhs == DType::kI8;
+    untouched += c.tail == Tail::kUntouched;
+    nans += c.nan_group >= 0;
+  }
+  for (int64_t count : ops) EXPECT_GT(count, 100);
+  for (int64_t count : {sharded, lists, packed, many_groups, int8, untouched, nans}) {
+    EXPECT_GT(count, 20);
+  }
+}
+
+TEST(RandomCases, AFailureSaysHowToRepeatIt) {
+  const CaseFailure failure{7,
+                            "gmm ...",
+                            {"out group 0 row 1 col 2: expected 1, got 2"},
+                            "cadre verify --cases 1 --seed 7"};
+  EXPECT_NE(to_string(failure).find("repeat with: cadre verify --cases 1 --seed 7"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace cadre::verify

@@ -1,0 +1,49 @@
+// The backends that a test runs over: every one in the registry that works in host memory.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "verify/check_case.h"
+
+namespace cadre::tests {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+/// Names of the registry's backends for host memory; CADRE_BACKEND, where set, is the only one.
+std::vector<std::string> backend_names();
+
+/// A context for one backend, and its memory.
+class BackendUnderTest {
+ public:
+  explicit BackendUnderTest(const std::string& name)
+      : context_([&] {
+          ContextOptions options;
+          options.backend = name;
+          return options;
+        }()) {}
+
+  verify::Subject subject() const { return {context_, verify::host_memory()}; }
+
+ private:
+  mutable Context context_;
+};
+
+/// One gtest failure for each line.
+inline void expect_none(const std::vector<std::string>& failures) {
+  for (const std::string& failure : failures) ADD_FAILURE() << failure;
+}
+
+}  // namespace cadre::tests

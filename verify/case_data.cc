@@ -1,0 +1,345 @@
+// Fills the operands of a Case, and calls the op with them.
+#include "verify/case_data.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace cadre::verify {
+namespace {
+
+double random_value(DType dtype, Random& random) {
+  if (dtype == DType::kI8) return static_cast<double>(random.between(-128, 127));
+  if (dtype == DType::kI32) return static_cast<double>(random.between(INT32_MIN, INT32_MAX));
+  return random.uniform(-1, 1);
+}
+
+/// Rows [begin, end) of one matrix.
+void fill_rows(PlacedTensor& tensor, int64_t matrix, int64_t begin, int64_t end, Random& random) {
+  const int64_t cols = tensor.shapes()[static_cast<size_t>(matrix)].cols;
+  for (int64_t row = begin; row < end; ++row) {
+    for (int64_t col = 0; col < cols; ++col) {
+      tensor.set(matrix, row, col, random_value(tensor.dtype(), random));
+    }
+  }
+}
+
+void fill_matrix(PlacedTensor& tensor, int64_t matrix, Random& random) {
+  fill_rows(tensor, matrix, 0, tensor.shapes()[static_cast<size_t>(matrix)].rows, random);
+}
+
+/// Makes the operands of one Case.
+class Filler {
+ public:
+  Filler(const Case& c, Memory& memory)
+      : c_(c),
+        memory_(memory),
+        index_memory_(c.sizes_on_device ? memory : host_memory()),
+        random_(c.seed),
+        groups_(c.local_groups()) {}
+
+  CaseData make() {
+    make_scalars();
+    if (c_.op == Op::kGroupedGemm) {
+      make_grouped_gemm();
+    } else {
+      make_ragged();
+    }
+    fill_c();
+    plant_nan();
+    return std::move(data_);
+  }
+
+ private:
+  using Shapes = std::vector<MatrixShape>;
+
+  void emplace(std::optional<PlacedTensor>& slot, DType dtype, Shapes shapes, const Layout& layout,
+               MatrixShape shape_of_none = {0, 0}) {
+    slot.emplace(memory_, index_memory_, dtype, std::move(shapes), shape_of_none, layout, random_);
+  }
+
+  /// One matrix of this shape for each local group.
+  void emplace_stacked(std::optional<PlacedTensor>& slot, DType dtype, MatrixShape shape,
+                       const Layout& layout) {
+    emplace(slot, dtype, Shapes(static_cast<size_t>(groups_), shape), layout, shape);
+  }
+
+  void emplace_vector(std::optional<PlacedTensor>& slot, DType dtype, int64_t length) {
+    const Layout layout{.form = Placement::kRows, .col_stride = c_.vector_stride};
+    emplace(slot, dtype, {{1, length}}, layout);
+  }
+
+  bool live(int64_t group) const { return c_.group_rows(group) > 0; }
+
+  void make_scalars() {
+    // Exact in f32, so that a call that narrows them loses nothing.
+    const auto draw = [&] { return static_cast<double>(random_.between(-24, 24)) / 16 + 0.03125; };
+    if (c_.alpha == Scalars::kUniform) data_.alpha = draw();
+    if (c_.beta == Scalars::kUniform) data_.beta = c_.out == DType::kI32 ? 1.0 : draw();
+    if (c_.accumulate) data_.beta = 1;
+    if (c_.alpha == Scalars::kPerGroup) {
+      emplace_vector(data_.alpha_values, c_.scale_dtype == DType::kF64 ? DType::kF64 : DType::kF32,
+                     groups_);
+      for (int64_t i = 0; i < groups_; ++i) data_.alpha_values->set(0, 0, i, draw());
+    }
+    if (c_.beta == Scalars::kPerGroup) {
+      emplace_vector(data_.beta_values, DType::kF32, groups_);
+      for (int64_t i = 0; i < groups_; ++i) {
+        data_.beta_values->set(0, 0, i, random_.chance(0.4) ? 0.0 : draw());
+      }
+    }
+  }
+
+  /// gmm, tgmm and bias_grad.
+  void make_ragged() {
+    data_.sizes.emplace(index_memory_, c_.group_sizes, c_.sizes_dtype);
+    if (c_.sizes_on_device) {
+      data_.offset.emplace(index_memory_, std::vector<int64_t>{c_.group_offset}, c_.sizes_dtype);
+    }
+    Layout rows = c_.lhs_layout;
+    rows.form = Placement::kRows;
+    emplace(data_.lhs, c_.lhs, {{c_.m, c_.op == Op::kBiasGrad ? c_.n : c_.k}}, rows);
+    fill_rows(*data_.lhs, 0, c_.local_begin(), c_.local_end(), random_);
+    if (c_.op == Op::kGmm) make_gmm();
+    if (c_.op == Op::kTgmm) make_tgmm();
+    if (c_.op == Op::kBiasGrad) make_bias_grad();
+    if (c_.bias != Presence::kAbsent) {
+      Layout layout = c_.bias_layout;
+      layout.form = c_.bias == Presence::kList ? Placement::kList : Placement::kStacked;
+      emplace_stacked(data_.bias, c_.bias_dtype, {1, c_.n}, layout);
+      for (int64_t i = 0; i < groups_; ++i) {
+        if (live(i)) fill_matrix(*data_.bias, i, random_);
+      }
+    }
+    if (c_.bias_scale) make_row_vector(data_.bias_scale);
+    if (c_.row_scale) make_row_vector(data_.row_scale);
+  }
+
+  void make_row_vector(std::optional<PlacedTensor>& slot) {
+    emplace_vector(slot, c_.scale_dtype, c_.m);
+    for (int64_t row = c_.local_begin(); row < c_.local_end(); ++row) {
+      slot->set(0, 0, row, random_.uniform(-2, 2));
+    }
+  }
+
+  void make_gmm() {
+    const MatrixShape weights{c_.transpose_rhs ? c_.n : c_.k, c_.transpose_rhs ? c_.k : c_.n};
+    emplace_stacked(data_.rhs, c_.rhs, weights, c_.rhs_layout);
+    for (int64_t i = 0; i < groups_; ++i) {
+      if (live(i)) fill_matrix(*data_.rhs, i, random_);
+    }
+    Shapes shapes = {{c_.m, c_.n}};
+    if (c_.out_layout.form == Placement::kList) {
+      shapes.clear();
+      for (int64_t i = 0; i < groups_; ++i) shapes.push_back({c_.group_rows(i), c_.n});
+    }
+    make_results(shapes, {0, c_.n});
+  }
+
+  void make_tgmm() {
+    Layout rows = c_.rhs_layout;
+    rows.form = Placement::kRows;
+    emplace(data_.rhs, c_.rhs, {{c_.m, c_.n}}, rows);
+    fill_rows(*data_.rhs, 0, c_.local_begin(), c_.local_end(), random_);
+    make_results(Shapes(static_cast<size_t>(groups_), {c_.k, c_.n}), {c_.k, c_.n});
+  }
+
+  void make_bias_grad() {
+    if (c_.dbias) emplace_stacked(data_.out, c_.out, {1, c_.n}, c_.out_layout);
+    if (c_.dbias_scale) emplace_vector(data_.dbias_scale, c_.scale_dtype, c_.m);
+  }
+
+  void make_grouped_gemm() {
+    Shapes a;
+    Shapes b;
+    Shapes d;
+    for (const GemmDims& dims : c_.dims) {
+      a.push_back(c_.transpose_lhs ? MatrixShape{dims.k, dims.m} : MatrixShape{dims.m, dims.k});
+      b.push_back(c_.transpose_rhs ? MatrixShape{dims.n, dims.k} : MatrixShape{dims.k, dims.n});
+      d.push_back({dims.m, dims.n});
+    }
+    emplace(data_.lhs, c_.lhs, a, c_.lhs_layout);
+    emplace(data_.rhs, c_.rhs, b, c_.rhs_layout);
+    make_results(d, {0, 0});
+    for (int64_t i = 0; i < groups_; ++i) {
+      fill_matrix(*data_.lhs, i, random_);
+      fill_matrix(*data_.rhs, i, random_);
+    }
+  }
+
+  void make_results(const Shapes& shapes, MatrixShape shape_of_none) {
+    emplace(data_.out, c_.out, shapes, c_.out_layout, shape_of_none);
+    if (c_.c != COperand::kSeparate) return;
+    emplace(data_.c, c_.c_dtype, shapes, c_.c_layout, shape_of_none);
+  }
+
+  /// C gets values where a group's beta isn't 0.
+  void fill_c() {
+    if (!data_.out) return;
+    PlacedTensor& tensor = data_.c ? *data_.c : *data_.out;
+    for (int64_t i = 0; i < groups_; ++i) {
+      if (data_.beta_of(i) == 0) continue;
+      if (tensor.shapes().size() == 1 && c_.op == Op::kGmm &&
+          c_.out_layout.form == Placement::kRows) {
+        const int64_t begin = c_.group_begin(i);
+        fill_rows(tensor, 0, begin, begin + c_.group_rows(i), random_);
+      } else {
+        fill_matrix(tensor, i, random_);
+      }
+    }
+  }
+
+  /// A row of NaN in the lhs makes every result of the group NaN.
+  void plant_nan() {
+    if (c_.nan_group < 0) return;
+    const bool ragged = c_.op != Op::kGroupedGemm;
+    const int64_t matrix = ragged ? 0 : c_.nan_group;
+    const int64_t begin = ragged ? c_.group_begin(c_.nan_group) : 0;
+    const int64_t rows = ragged ? c_.group_rows(c_.nan_group)
+                                : data_.lhs->shapes()[static_cast<size_t>(matrix)].rows;
+    const int64_t cols = data_.lhs->shapes()[static_cast<size_t>(matrix)].cols;
+    for (int64_t row = begin; row < begin + rows; ++row) {
+      for (int64_t col = 0; col < cols; ++col) {
+        data_.lhs->set(matrix, row, col, std::numeric_limits<double>::quiet_NaN());
+      }
+    }
+  }
+
+  const Case& c_;
+  Memory& memory_;
+  Memory& index_memory_;
+  Random random_;
+  int64_t groups_;
+  CaseData data_;
+};
+
+int64_t most_rows(const Case& c) {
+  int64_t most = 0;
+  for (int64_t i = 0; i < c.local_groups(); ++i) most = std::max(most, c.group_rows(i));
+  return most;
+}
+
+GroupScalars scalars(double uniform, const std::optional<PlacedTensor>& values) {
+  return values ? GroupScalars(values->vector_view()) : GroupScalars(uniform);
+}
+
+GroupOffset offset_of(const Case& c, const CaseData& data) {
+  if (!data.offset) return c.group_offset;
+  const GroupSizes value = data.offset->sizes();
+  if (value.device.kind == DeviceKind::kCpu) return c.group_offset;
+  return {value.data, value.dtype, value.device};
+}
+
+}  // namespace
+
+double CaseData::alpha_of(int64_t group) const {
+  return alpha_values ? alpha_values->before(0, 0, group) : alpha;
+}
+
+double CaseData::beta_of(int64_t group) const {
+  return beta_values ? beta_values->before(0, 0, group) : beta;
+}
+
+void CaseData::upload() {
+  for (auto* tensor : {&lhs, &rhs, &out, &c, &bias, &bias_scale, &row_scale, &dbias_scale,
+                       &alpha_values, &beta_values}) {
+    if (*tensor) (*tensor)->upload();
+  }
+}
+
+void CaseData::download() {
+  for (auto* tensor : {&lhs, &rhs, &out, &c, &bias, &bias_scale, &row_scale, &dbias_scale,
+                       &alpha_values, &beta_values}) {
+    if (*tensor) (*tensor)->download();
+  }
+}
+
+std::vector<std::string> CaseData::changed_inputs() const {
+  std::vector<std::string> changed;
+  const auto look = [&](const char* name, const std::optional<PlacedTensor>& tensor) {
+    int64_t at = 0;
+    if (tensor && !tensor->untouched_elsewhere(&at)) {
+      changed.push_back(name + (" changed at byte " + std::to_string(at)));
+    }
+  };
+  look("lhs", lhs);
+  look("rhs", rhs);
+  look("c", c);
+  look("bias", bias);
+  look("bias_scale", bias_scale);
+  look("row_scale", row_scale);
+  look("alpha", alpha_values);
+  look("beta", beta_values);
+  return changed;
+}
+
+CaseData make_data(const Case& test_case, Memory& memory) {
+  return Filler(test_case, memory).make();
+}
+
+Status call(Context& context, const Case& c, const CaseData& data) {
+  CallOptions options;
+  options.precision = c.precision;
+  const GroupScalars alpha = scalars(data.alpha, data.alpha_values);
+  const GroupScalars beta = scalars(c.accumulate ? 0.0 : data.beta, data.beta_values);
+  GroupedTensor c_tensor;
+  const int64_t max_rows = c.op == Op::kGmm ? most_rows(c) : -1;
+  if (c.c == COperand::kOutput) c_tensor = data.out->tensor(max_rows);
+  if (c.c == COperand::kSeparate) c_tensor = data.c->tensor(max_rows);
+  const auto view = [](const std::optional<PlacedTensor>& tensor) {
+    return tensor ? tensor->vector_view() : TensorView{};
+  };
+  const GroupedTensor bias = data.bias ? data.bias->vectors() : GroupedTensor{};
+  switch (c.op) {
+    case Op::kGmm:
+      return gmm(context, {.lhs = data.lhs->matrix_view(),
+                           .rhs = data.rhs->tensor(),
+                           .group_sizes = data.sizes->sizes(),
+                           .out = data.out->tensor(max_rows),
+                           .transpose_rhs = c.transpose_rhs,
+                           .alpha = alpha,
+                           .beta = beta,
+                           .accumulate = c.accumulate,
+                           .c = c_tensor,
+                           .bias = bias,
+                           .bias_scale = view(data.bias_scale),
+                           .row_scale = view(data.row_scale),
+                           .tail = c.tail,
+                           .group_offset = offset_of(c, data),
+                           .options = options});
+    case Op::kTgmm:
+      return tgmm(context, {.lhs = data.lhs->matrix_view(),
+                            .rhs = data.rhs->matrix_view(),
+                            .group_sizes = data.sizes->sizes(),
+                            .out = data.out->tensor(),
+                            .alpha = alpha,
+                            .beta = beta,
+                            .accumulate = c.accumulate,
+                            .c = c_tensor,
+                            .group_offset = offset_of(c, data),
+                            .options = options});
+    case Op::kGroupedGemm:
+      return grouped_gemm(context, {.a = data.lhs->tensor(),
+                                    .b = data.rhs->tensor(),
+                                    .c = c_tensor,
+                                    .d = data.out->tensor(),
+                                    .transa = c.transpose_lhs,
+                                    .transb = c.transpose_rhs,
+                                    .alpha = alpha,
+                                    .beta = beta,
+                                    .accumulate = c.accumulate,
+                                    .options = options});
+    case Op::kBiasGrad:
+      return bias_grad(context, {.dy = data.lhs->matrix_view(),
+                                 .group_sizes = data.sizes->sizes(),
+                                 .dbias = data.out ? data.out->vectors() : GroupedTensor{},
+                                 .dbias_scale = view(data.dbias_scale),
+                                 .bias = bias,
+                                 .bias_scale = view(data.bias_scale),
+                                 .accumulate = c.accumulate,
+                                 .group_offset = offset_of(c, data),
+                                 .options = options});
+  }
+  return Status::internal("unknown op");
+}
+
+}  // namespace cadre::verify

@@ -1,0 +1,37 @@
+// The operands of a Case, filled: live elements are random, everything a call must not read is
+// poison (rows outside the local groups, weights of empty groups, C where beta is 0, padding).
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "verify/case.h"
+#include "verify/placed_tensor.h"
+
+namespace cadre::verify {
+
+struct CaseData {
+  std::optional<PlacedTensor> lhs, rhs, out, c, bias;
+  std::optional<PlacedTensor> bias_scale, row_scale, dbias_scale;  ///< one row each
+  std::optional<PlacedTensor> alpha_values, beta_values;           ///< one row each
+  double alpha = 1;
+  double beta = 0;
+  std::optional<IndexArray> sizes, offset;
+
+  double alpha_of(int64_t group) const;
+  double beta_of(int64_t group) const;
+  /// C's tensor: `c` where it has memory of its own, `out` otherwise.
+  const PlacedTensor& c_tensor() const { return c ? *c : *out; }
+
+  void upload();
+  void download();
+  /// Names of inputs that changed.
+  std::vector<std::string> changed_inputs() const;
+};
+
+CaseData make_data(const Case& test_case, Memory& memory);
+
+/// Calls the op.
+Status call(Context& context, const Case& test_case, const CaseData& data);
+
+}  // namespace cadre::verify
