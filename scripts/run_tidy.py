@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over the library, the CLI and the benchmarks with the compile commands of a lint build folder.
 
-usage: run_tidy.py [--jobs N] [file ...]     without files: every source that is compiled outside tests/
+usage: run_tidy.py [--jobs N] [file ...]     without files: every .cc that is compiled outside tests/ (src/cuda where
+                                             there is nvcc)
 
 A file that was clean is not checked again until its preprocessed text, its command or .clang-tidy changes; the record
 is build/lint/tidy/.
@@ -12,6 +13,7 @@ import hashlib
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +26,8 @@ CHECKED = ("src", "cli", "bench", "examples")
 def configure():
     """A folder of its own, so that everything is configured in; nothing is compiled in it."""
     command = ["cmake", "-S", ".", "-B", str(BUILD), "-G", "Ninja", "--log-level=NOTICE", "-DCMAKE_BUILD_TYPE=Release",
-               "-DCADRE_BENCH=ON", "-DCADRE_TESTS=OFF", "-DCMAKE_CXX_COMPILER_LAUNCHER="]
+               "-DCADRE_BENCH=ON", "-DCADRE_TESTS=OFF", "-DCMAKE_CXX_COMPILER_LAUNCHER=",
+               f"-DCADRE_CUDA={'ON' if shutil.which('nvcc') else 'OFF'}"]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     return json.loads((BUILD / "compile_commands.json").read_text())
 
