@@ -141,7 +141,7 @@ PrefetchWalk UnitRun::walk_over(int64_t k0, int64_t k) const {
 
 bool UnitRun::blocked() {
   const int64_t k_blocks = std::max<int64_t>(ceil_div(item_.k, blocking_.k_block), 1);
-  const int64_t k_step = std::max<int64_t>(16 * kernel_.granule_k, kernel_.k_step);
+  const int64_t k_step = std::max<int64_t>(int64_t{16} * kernel_.granule_k, kernel_.k_step);
   const int64_t k_block = round_up(std::max<int64_t>(ceil_div(item_.k, k_blocks), 1), k_step);
   const int64_t acc_tiles = k_blocks > 1 ? tiles_ : 1;
   const int64_t acc_bytes = panels_ * acc_tile_bytes();

@@ -28,10 +28,10 @@ void pack_b(const MatrixRef& b, int64_t k, int64_t cols, int64_t ahead_bytes, vo
   const __m512i offset = _mm512_set1_epi8(static_cast<char>(kOffset));
   __m512i surplus[kVectors] = {};
   for (int64_t g = 0; g < granules; ++g)
-    for (int v = 0; v < kVectors; ++v)
+    for (int64_t v = 0; v < kVectors; ++v)
       surplus[v] = _mm512_dpbusd_epi32(surplus[v], offset,
                                        _mm512_loadu_si512(panel + (g * kNr + v * 16) * 4));
-  for (int v = 0; v < kVectors; ++v)
+  for (int64_t v = 0; v < kVectors; ++v)
     _mm512_storeu_si512(panel + (granules * kNr + v * 16) * 4, surplus[v]);
 }
 
