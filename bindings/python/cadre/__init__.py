@@ -1,0 +1,10 @@
+"""cadre: grouped matrix multiplication for mixture-of-experts models.
+
+`import cadre` gives the NumPy front; `import cadre.torch` the PyTorch one.
+"""
+
+from ._library import backends
+from ._library import version as __version__
+from ._numpy import bias_grad, gmm, tgmm
+
+__all__ = ["__version__", "backends", "bias_grad", "gmm", "tgmm"]

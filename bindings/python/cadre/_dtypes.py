@@ -1,0 +1,51 @@
+"""Element types: the C ABI's codes, their names, and NumPy's types (bf16 and fp8 come from ml_dtypes)."""
+
+import ml_dtypes
+import numpy
+
+from . import _structs
+from ._library import library
+
+_NUMPY = {
+    _structs.F64: numpy.dtype(numpy.float64),
+    _structs.F32: numpy.dtype(numpy.float32),
+    _structs.BF16: numpy.dtype(ml_dtypes.bfloat16),
+    _structs.F16: numpy.dtype(numpy.float16),
+    _structs.I8: numpy.dtype(numpy.int8),
+    _structs.I32: numpy.dtype(numpy.int32),
+    _structs.I64: numpy.dtype(numpy.int64),
+    _structs.U32: numpy.dtype(numpy.uint32),
+    _structs.E4M3: numpy.dtype(ml_dtypes.float8_e4m3fn),
+    _structs.E5M2: numpy.dtype(ml_dtypes.float8_e5m2),
+}
+_CODES = {dtype: code for code, dtype in _NUMPY.items()}
+
+FLOATS = (_structs.F64, _structs.F32, _structs.BF16, _structs.F16)
+INDICES = (_structs.I32, _structs.U32, _structs.I64)
+
+
+def name_of(code):
+    """ "f32", "bf16", ..."""
+    return library.cadre_dtype_name(code).decode()
+
+
+def size_of(code):
+    return library.cadre_dtype_size(code)
+
+
+def default_output(lhs, rhs):
+    """The code of the type a product has unless another is asked for; 0 when the pair has no product."""
+    return library.cadre_default_output_dtype(lhs, rhs)
+
+
+def code_of(dtype):
+    """The code of a NumPy dtype (or what numpy.dtype accepts), or 0."""
+    return _CODES.get(numpy.dtype(dtype), 0)
+
+
+def numpy_of(code):
+    return _NUMPY[code]
+
+
+def known_names():
+    return ", ".join(dtype.name for dtype in _CODES)

@@ -1,0 +1,29 @@
+"""From the C ABI's status codes to Python exceptions, and the one form of every argument error."""
+
+from . import _structs
+
+_EXCEPTIONS = {
+    _structs.INVALID: ValueError,
+    _structs.UNSUPPORTED: NotImplementedError,
+    _structs.INTERNAL: RuntimeError,
+}
+
+
+def exception_for(code, message):
+    """ValueError for the caller's fault, NotImplementedError where no backend takes the problem, else RuntimeError."""
+    return _EXCEPTIONS.get(code, RuntimeError)(message)
+
+
+def wrong_value(op, argument, received, expected):
+    """A ValueError in the library's own form: `gmm: rhs.k = 512, expected lhs.k = 448`."""
+    return ValueError(f"{op}: {argument} = {received}, expected {expected}")
+
+
+def wrong_type(op, argument, received, expected):
+    """A TypeError naming the argument, what was expected and the type that was received."""
+    name = received.__name__ if isinstance(received, type) else type(received).__name__
+    return TypeError(f"{op}: {argument} is {_with_article(name)}, expected {expected}")
+
+
+def _with_article(name):
+    return ("an " if name[:1].lower() in "aeiou" else "a ") + name

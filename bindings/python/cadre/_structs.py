@@ -1,0 +1,179 @@
+"""The structs and constants of include/cadre/c_api.h, for ctypes (tests/python/test_structs.py compares them)."""
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_void_p
+
+OK, INVALID, UNSUPPORTED, INTERNAL = 0, 1, 2, 3
+
+F64, F32, BF16, F16, I8, I32, I64, U32, E4M3, E5M2, E8M0 = range(1, 12)
+
+CPU, CUDA = 0, 1
+
+ROWS, STACKED, LIST, PACKED = 1, 2, 3, 4
+
+TAIL_ZERO, TAIL_UNTOUCHED, TAIL_FORBID = 0, 1, 2
+
+PRECISION_DEFAULT, PRECISION_TF32 = 0, 1
+
+MAX_RANK = 4
+
+
+class Device(ctypes.Structure):
+    _fields_ = [("kind", c_int32), ("index", c_int32)]
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("dtype", c_int32),
+        ("device", Device),
+        ("rank", c_int32),
+        ("shape", c_int64 * MAX_RANK),
+        ("strides", c_int64 * MAX_RANK),
+    ]
+
+
+class Sizes(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("dtype", c_int32), ("device", Device), ("count", c_int64)]
+
+
+class Extent(ctypes.Structure):
+    _fields_ = [("uniform", c_int64), ("per_group", Sizes), ("max", c_int64)]
+
+
+class GroupedTensor(ctypes.Structure):
+    _fields_ = [
+        ("placement", c_int32),
+        ("dtype", c_int32),
+        ("device", Device),
+        ("num_groups", c_int64),
+        ("data", c_void_p),
+        ("pointers", POINTER(c_void_p)),
+        ("pointers_device", Device),
+        ("rows", Extent),
+        ("cols", Extent),
+        ("group_stride", c_int64),
+        ("row_stride", c_int64),
+        ("col_stride", c_int64),
+        ("offsets", Extent),
+        ("capacity", c_int64),
+    ]
+
+
+class ContextOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("num_threads", c_int32),
+        ("sm_count", c_int32),
+        ("isa", c_char_p),
+        ("backend", c_char_p),
+    ]
+
+
+class CallOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("stream", c_void_p),
+        ("workspace", c_void_p),
+        ("workspace_size_bytes", c_size_t),
+        ("precision", c_int32),
+        ("allow_split_k", c_int32),
+        ("split_accumulator", c_int32),
+        ("average_rows", c_int64),
+        ("config", c_char_p),
+    ]
+
+
+_GROUP_OFFSET = [
+    ("group_offset", c_int64),
+    ("group_offset_on_device", c_void_p),
+    ("group_offset_dtype", c_int32),
+]
+
+_SCALARS = [
+    ("alpha", c_double),
+    ("beta", c_double),
+    ("alpha_per_group", POINTER(Tensor)),
+    ("beta_per_group", POINTER(Tensor)),
+]
+
+
+class GmmArgs(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("lhs", POINTER(Tensor)),
+        ("rhs", POINTER(GroupedTensor)),
+        ("group_sizes", Sizes),
+        ("out", POINTER(GroupedTensor)),
+        ("transpose_rhs", c_int32),
+        ("accumulate", c_int32),
+        ("tail", c_int32),
+        *_SCALARS,
+        ("c", POINTER(GroupedTensor)),
+        ("bias", POINTER(GroupedTensor)),
+        ("bias_scale", POINTER(Tensor)),
+        ("row_scale", POINTER(Tensor)),
+        *_GROUP_OFFSET,
+        ("options", POINTER(CallOptions)),
+    ]
+
+
+class TgmmArgs(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("lhs", POINTER(Tensor)),
+        ("rhs", POINTER(Tensor)),
+        ("group_sizes", Sizes),
+        ("out", POINTER(GroupedTensor)),
+        ("accumulate", c_int32),
+        *_SCALARS,
+        ("c", POINTER(GroupedTensor)),
+        *_GROUP_OFFSET,
+        ("options", POINTER(CallOptions)),
+    ]
+
+
+class GroupedGemmArgs(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("a", POINTER(GroupedTensor)),
+        ("b", POINTER(GroupedTensor)),
+        ("c", POINTER(GroupedTensor)),
+        ("d", POINTER(GroupedTensor)),
+        ("transa", c_int32),
+        ("transb", c_int32),
+        ("accumulate", c_int32),
+        *_SCALARS,
+        ("options", POINTER(CallOptions)),
+    ]
+
+
+class BiasGradArgs(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("dy", POINTER(Tensor)),
+        ("group_sizes", Sizes),
+        ("dbias", POINTER(GroupedTensor)),
+        ("dbias_scale", POINTER(Tensor)),
+        ("bias", POINTER(GroupedTensor)),
+        ("bias_scale", POINTER(Tensor)),
+        ("accumulate", c_int32),
+        *_GROUP_OFFSET,
+        ("options", POINTER(CallOptions)),
+    ]
+
+
+#: Python class -> (name of the C struct, name of its init function or None).
+C_NAMES = {
+    Device: ("cadre_device", None),
+    Tensor: ("cadre_tensor", None),
+    Sizes: ("cadre_sizes", None),
+    Extent: ("cadre_extent", None),
+    GroupedTensor: ("cadre_grouped_tensor", None),
+    ContextOptions: ("cadre_context_options", "cadre_context_options_init"),
+    CallOptions: ("cadre_call_options", "cadre_call_options_init"),
+    GmmArgs: ("cadre_gmm_args", "cadre_gmm_args_init"),
+    TgmmArgs: ("cadre_tgmm_args", "cadre_tgmm_args_init"),
+    GroupedGemmArgs: ("cadre_grouped_gemm_args", "cadre_grouped_gemm_args_init"),
+    BiasGradArgs: ("cadre_bias_grad_args", "cadre_bias_grad_args_init"),
+}

@@ -1,0 +1,27 @@
+"""What every Python test shares: a fixed seed for each test, and an environment that no test may leave changed."""
+
+import os
+import zlib
+
+import numpy
+import pytest
+
+
+@pytest.fixture
+def rng(request):
+    """A generator of its own for each test, the same in every run."""
+    return numpy.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture(autouse=True)
+def environment_is_left_as_found():
+    before = dict(os.environ)
+    yield
+    after = dict(os.environ)
+    # pytest itself writes this one while it runs a test.
+    for environment in (before, after):
+        environment.pop("PYTEST_CURRENT_TEST", None)
+    changed = sorted(
+        name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+    )
+    assert not changed, f"the test left these environment variables changed: {changed}"
