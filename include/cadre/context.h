@@ -17,10 +17,10 @@ struct ContextOptions {
   int32_t num_threads = 0;
   /// CPU instruction set ("scalar", "avx2", "avx512", "amx", ...); empty: CADRE_ISA, else the best
   /// here.
-  std::string isa;
+  std::string isa{};
   /// Use this backend alone ("reference", "cpu", "cuda"); empty: CADRE_BACKEND, else the first that
   /// takes the problem.
-  std::string backend;
+  std::string backend{};
   /// CUDA multiprocessors a kernel may occupy; 0: all of them.
   int32_t sm_count = 0;
 };

@@ -4,6 +4,7 @@
 #include "backend/registry.h"
 #include "ops/dispatch.h"
 #include "ops/memory_span.h"
+#include "ops/problem_of.h"
 
 namespace cadre {
 namespace {
@@ -130,6 +131,13 @@ Status bias_grad_workspace_size(Context& context, const BiasGradArgs& args, size
   backend::Selection selection;
   if (Status status = select(context, args, call, &selection); !status.ok()) return status;
   *size_bytes = selection.backend->workspace_size(call.problem, selection.config);
+  return {};
+}
+
+Status ops::problem_of(const BiasGradArgs& args, plan::Problem* problem) {
+  CheckedCall call;
+  if (Status status = check(args, &call); !status.ok()) return status;
+  *problem = call.problem;
   return {};
 }
 

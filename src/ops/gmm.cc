@@ -2,6 +2,7 @@
 #include "cadre/gmm.h"
 
 #include "ops/dispatch.h"
+#include "ops/problem_of.h"
 
 namespace cadre {
 namespace {
@@ -148,6 +149,13 @@ Status gmm_workspace_size(Context& context, const GmmArgs& args, size_t* size_by
   Call call;
   if (Status status = check(args, &call); !status.ok()) return status;
   return ops::workspace_size(context, call, args.options, size_bytes);
+}
+
+Status ops::problem_of(const GmmArgs& args, plan::Problem* problem) {
+  Call call;
+  if (Status status = check(args, &call); !status.ok()) return status;
+  *problem = call.problem;
+  return {};
 }
 
 }  // namespace cadre

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ops/dispatch.h"
+#include "ops/problem_of.h"
 #include "plan/grouped_dims.h"
 
 namespace cadre {
@@ -112,6 +113,13 @@ Status grouped_gemm_workspace_size(Context& context, const GroupedGemmArgs& args
   Call call;
   if (Status status = check(args, &call); !status.ok()) return status;
   return ops::workspace_size(context, call, args.options, size_bytes);
+}
+
+Status ops::problem_of(const GroupedGemmArgs& args, plan::Problem* problem) {
+  Call call;
+  if (Status status = check(args, &call); !status.ok()) return status;
+  *problem = call.problem;
+  return {};
 }
 
 }  // namespace cadre

@@ -2,6 +2,7 @@
 #include "cadre/tgmm.h"
 
 #include "ops/dispatch.h"
+#include "ops/problem_of.h"
 
 namespace cadre {
 namespace {
@@ -79,6 +80,13 @@ Status tgmm_workspace_size(Context& context, const TgmmArgs& args, size_t* size_
   Call call;
   if (Status status = check(args, &call); !status.ok()) return status;
   return ops::workspace_size(context, call, args.options, size_bytes);
+}
+
+Status ops::problem_of(const TgmmArgs& args, plan::Problem* problem) {
+  Call call;
+  if (Status status = check(args, &call); !status.ok()) return status;
+  *problem = call.problem;
+  return {};
 }
 
 }  // namespace cadre

@@ -1,0 +1,38 @@
+// The frame of `cadre bench`: a file for each device (bench_cpu.cc, bench_cuda.cc) registers
+// itself.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "cadre/status.h"
+
+namespace cadre::cli {
+
+struct BenchOptions {
+  std::string device = "cpu";
+  std::vector<std::string> ops;     ///< gmm, tgmm, ...; empty: all
+  std::vector<std::string> shapes;  ///< names or tags of bench/shapes; empty: the device's default
+  std::string dtype;                ///< empty: the device's default
+  int repeats = 0;                  ///< 0: the device's default
+};
+
+/// Measures, prints its table to stdout as it goes, and fills `results`, which the frame writes to
+/// the file of --json beside the command line and the machine. A result that doesn't pass its
+/// check returns ok with *checks_passed = false.
+struct BenchDevice {
+  std::string name;
+  Status (*run)(const BenchOptions& options, nlohmann::json* results, bool* checks_passed);
+};
+
+/// The implementations in this build, by name.
+std::vector<BenchDevice>& bench_devices();
+
+/// `static const BenchRegistration registration{{"cpu", run_cpu}};` in bench_<device>.cc
+struct BenchRegistration {
+  explicit BenchRegistration(BenchDevice device) { bench_devices().push_back(std::move(device)); }
+};
+
+}  // namespace cadre::cli

@@ -1,0 +1,45 @@
+// The command line tool: parses, runs one subcommand, returns its exit code.
+#include <fmt/core.h>
+
+#include <exception>
+
+#include "cadre/version.h"
+#include "command.h"
+
+namespace {
+
+int run(int argc, char** argv) {
+  CLI::App app{"cadre: grouped matrix multiplication for mixture-of-experts models"};
+  app.name("cadre");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", cadre::version());
+  app.footer(std::string("Examples:\n"
+                         "  cadre demo\n"
+                         "  cadre info --json\n"
+                         "  cadre explain --m 4096 --k 2048 --n 1536 --groups 8 --dtype bf16\n\n") +
+             std::string(cadre::cli::kExitCodes));
+
+  int exit_code = cadre::cli::kOk;
+  cadre::cli::add_info(app, &exit_code);
+  cadre::cli::add_demo(app, &exit_code);
+  cadre::cli::add_explain(app, &exit_code);
+  cadre::cli::add_bench(app, &exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // Help and version end here too, with code 0.
+    return app.exit(error) == 0 ? cadre::cli::kOk : cadre::cli::kUsage;
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "cadre: internal error: {}\n", error.what());
+    return cadre::cli::kInternal;
+  }
+}

@@ -1,0 +1,300 @@
+// Sampled comparison with the reference backend.
+#include "sampled_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/convert.h"
+#include "core/text.h"
+#include "plan/group_offsets.h"
+
+namespace cadre::cli {
+namespace {
+
+constexpr int64_t kRowSamples = 256;
+constexpr int64_t kColSamples = 16;
+constexpr int64_t kMatrixSamples = 24;  ///< rows and columns of a group's matrix in tgmm
+
+void* at(const void* data, DType dtype, int64_t elements) {
+  return static_cast<char*>(const_cast<void*>(data)) +
+         elements * static_cast<int64_t>(size_of(dtype));
+}
+
+double element(const TensorView& view, int64_t row, int64_t col) {
+  return load_as_double(view.data, view.dtype, row * view.strides[0] + col * view.strides[1]);
+}
+
+/// Half the distance between neighbours, relative: the error of one rounding.
+double unit_roundoff(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return 0x1p-53;
+    case DType::kBF16:
+      return 0x1p-8;
+    case DType::kF16:
+      return 0x1p-11;
+    default:
+      return 0x1p-24;
+  }
+}
+
+/// Smallest step of a type: what rounding of a tiny value may cost.
+double smallest_step(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return 0x1p-1074;
+    case DType::kBF16:
+      return 0x1p-133;
+    case DType::kF16:
+      return 0x1p-24;
+    default:
+      return 0x1p-149;
+  }
+}
+
+DType compute_type(DType a, DType b, DType out) {
+  const bool f64 = a == DType::kF64 || b == DType::kF64 || out == DType::kF64;
+  return f64 ? DType::kF64 : DType::kF32;
+}
+
+/// A sum of `terms` products whose absolute values add up to at most `magnitude`, in any order,
+/// then at most 8 steps of epilogue, then one rounding to `out`: |error| <= (terms + 8) u magnitude
+/// + u_out |exact|; the factor covers the terms of second order.
+double tolerance(int64_t terms, double magnitude, double exact, DType compute, DType out) {
+  constexpr double kSecondOrder = 1.01;
+  return kSecondOrder * (static_cast<double>(terms + 8) * unit_roundoff(compute) * magnitude +
+                         unit_roundoff(out) * std::fabs(exact) + smallest_step(out));
+}
+
+void note(CheckResult* result, double got, double exact, double bound, const std::string& where) {
+  ++result->elements;
+  const double error = std::fabs(got - exact);
+  double ratio = bound > 0 ? error / bound : (error == 0 ? 0 : 2);
+  if (!(ratio <= std::numeric_limits<double>::max())) ratio = INFINITY;  // NaN counts as wrong
+  if (result->elements > 1 && ratio <= result->ratio) return;
+  result->error = error;
+  result->tolerance = bound;
+  result->ratio = ratio;
+  result->where = where;
+}
+
+/// Up to `count` indices of [0, size), the first and the last among them.
+std::vector<int64_t> spread(int64_t size, int64_t count) {
+  std::vector<int64_t> indices;
+  const int64_t used = std::min(size, count);
+  for (int64_t i = 0; i < used; ++i) {
+    indices.push_back(used == 1 ? 0 : i * (size - 1) / (used - 1));
+  }
+  return indices;
+}
+
+Status offsets_of(const GroupSizes& sizes, int64_t m, std::vector<int64_t>* offsets) {
+  return plan::make_group_offsets("check", sizes, m, Tail::kZero, offsets);
+}
+
+/// The first and last row of every group and of the tail, and rows between.
+std::vector<int64_t> sampled_rows(const std::vector<int64_t>& offsets, int64_t m) {
+  std::vector<int64_t> rows = spread(m, kRowSamples);
+  for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+    if (offsets[i] == offsets[i + 1]) continue;
+    rows.push_back(offsets[i]);
+    rows.push_back(offsets[i + 1] - 1);
+  }
+  if (offsets.back() < m) rows.push_back(offsets.back());
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  return rows;
+}
+
+/// Element `col` of the vectors of `group` of a [g, n] tensor.
+double vector_element(const GroupedTensor& tensor, int64_t group, int64_t col) {
+  return load_as_double(tensor.data, tensor.dtype,
+                        group * tensor.group_stride + col * tensor.col_stride);
+}
+
+}  // namespace
+
+Status check_gmm(Context& reference, const GmmArgs& args, CheckResult* result) {
+  const int64_t m = args.lhs.shape[0];
+  const int64_t k = args.lhs.shape[1];
+  const bool t = args.transpose_rhs;
+  const int64_t n = t ? args.rhs.rows.uniform : args.rhs.cols.uniform;
+  const int64_t rhs_k_stride = t ? args.rhs.col_stride : args.rhs.row_stride;
+  const int64_t rhs_n_stride = t ? args.rhs.row_stride : args.rhs.col_stride;
+  const TensorView out = TensorView::strided(args.out.data, args.out.dtype, {m, n},
+                                             {args.out.row_stride, args.out.col_stride});
+  const DType compute = compute_type(args.lhs.dtype, args.rhs.dtype, out.dtype);
+  std::vector<int64_t> offsets;
+  if (Status status = offsets_of(args.group_sizes, m, &offsets); !status.ok()) return status;
+
+  for (const int64_t row : sampled_rows(offsets, m)) {
+    const std::vector<int64_t> cols = spread(n, kColSamples);
+    if (row >= offsets.back()) {
+      for (const int64_t col : cols) {
+        note(result, element(out, row, col), 0, 0, text("[", row, ", ", col, "] (tail)"));
+      }
+      continue;
+    }
+    const auto next = std::upper_bound(offsets.begin(), offsets.end(), row);
+    const int64_t group = next - offsets.begin() - 1;
+    const int32_t one = 1;
+    for (int64_t col : cols) {
+      // One row times one column, as a problem of its own for the reference.
+      const int64_t rhs_begin = group * args.rhs.group_stride + col * rhs_n_stride;
+      double exact = 0;
+      GmmArgs single{
+          .lhs = TensorView::strided(at(args.lhs.data, args.lhs.dtype, row * args.lhs.strides[0]),
+                                     args.lhs.dtype, {1, k}, {0, args.lhs.strides[1]}),
+          .rhs = TensorView::strided(at(args.rhs.data, args.rhs.dtype, rhs_begin), args.rhs.dtype,
+                                     {1, k, 1}, {0, rhs_k_stride, 1}),
+          .group_sizes = {&one, DType::kI32, 1},
+          .out = TensorView::contiguous(&exact, DType::kF64, {1, 1})};
+      double magnitude = 0;
+      double norm_lhs = 0;
+      double norm_rhs = 0;
+      for (int64_t i = 0; i < k; ++i) {
+        const double a = element(args.lhs, row, i);
+        const double b =
+            load_as_double(args.rhs.data, args.rhs.dtype, rhs_begin + i * rhs_k_stride);
+        norm_lhs += a * a;
+        norm_rhs += b * b;
+      }
+      magnitude = std::sqrt(norm_lhs) * std::sqrt(norm_rhs);
+      if (args.bias.given()) {
+        const int64_t begin = group * args.bias.group_stride + col * args.bias.col_stride;
+        single.bias = GroupedTensor::vectors(TensorView::contiguous(
+            at(args.bias.data, args.bias.dtype, begin), args.bias.dtype, {1, 1}));
+        magnitude += std::fabs(vector_element(args.bias, group, col));
+      }
+      if (args.row_scale.given()) {
+        void* scale =
+            at(args.row_scale.data, args.row_scale.dtype, row * args.row_scale.strides[0]);
+        single.row_scale = TensorView::contiguous(scale, args.row_scale.dtype, {1});
+        magnitude *= std::fabs(load_as_double(scale, args.row_scale.dtype, 0));
+      }
+      if (Status status = gmm(reference, single); !status.ok()) return status;
+      note(result, element(out, row, col), exact,
+           tolerance(k, magnitude, exact, compute, out.dtype), text("[", row, ", ", col, "]"));
+    }
+  }
+  return {};
+}
+
+TgmmCheck::TgmmCheck(const TgmmArgs& args)
+    : args_(args),
+      rows_(spread(args.lhs.shape[1], kMatrixSamples)),
+      cols_(spread(args.rhs.shape[1], kMatrixSamples)) {
+  const GroupedTensor& out = args.out;
+  for (int64_t group = 0; group < out.num_groups; ++group) {
+    for (const int64_t row : rows_) {
+      for (const int64_t col : cols_) {
+        const int64_t index =
+            group * out.group_stride + row * out.row_stride + col * out.col_stride;
+        before_.push_back(args.accumulate ? load_as_double(out.data, out.dtype, index) : 0.0);
+      }
+    }
+  }
+}
+
+Status TgmmCheck::check(Context& reference, CheckResult* result) const {
+  const GroupedTensor& out = args_.out;
+  const int64_t m = args_.lhs.shape[0];
+  const auto num_rows = static_cast<int64_t>(rows_.size());
+  const auto num_cols = static_cast<int64_t>(cols_.size());
+  std::vector<int64_t> offsets;
+  if (Status status = offsets_of(args_.group_sizes, m, &offsets); !status.ok()) return status;
+
+  // The sampled columns of both operands, widened, with the norm of each within every group.
+  const auto gather = [&](const TensorView& view, const std::vector<int64_t>& cols) {
+    std::vector<double> values;
+    values.reserve(static_cast<size_t>(m) * cols.size());
+    for (int64_t row = 0; row < m; ++row) {
+      for (const int64_t col : cols) values.push_back(element(view, row, col));
+    }
+    return values;
+  };
+  const std::vector<double> lhs = gather(args_.lhs, rows_);
+  const std::vector<double> rhs = gather(args_.rhs, cols_);
+  const auto norm = [&](const std::vector<double>& values, int64_t width, int64_t col,
+                        int64_t group) {
+    double sum = 0;
+    for (int64_t row = offsets[static_cast<size_t>(group)];
+         row < offsets[static_cast<size_t>(group + 1)]; ++row) {
+      const double value = values[static_cast<size_t>(row * width + col)];
+      sum += value * value;
+    }
+    return std::sqrt(sum);
+  };
+  std::vector<double> exact = before_;
+  const TgmmArgs sampled{.lhs = TensorView::contiguous(lhs.data(), DType::kF64, {m, num_rows}),
+                         .rhs = TensorView::contiguous(rhs.data(), DType::kF64, {m, num_cols}),
+                         .group_sizes = args_.group_sizes,
+                         .out = TensorView::contiguous(exact.data(), DType::kF64,
+                                                       {out.num_groups, num_rows, num_cols}),
+                         .accumulate = true};
+  if (Status status = tgmm(reference, sampled); !status.ok()) return status;
+
+  const DType compute = compute_type(args_.lhs.dtype, args_.rhs.dtype, out.dtype);
+  size_t index = 0;
+  for (int64_t group = 0; group < out.num_groups; ++group) {
+    const int64_t terms =
+        offsets[static_cast<size_t>(group + 1)] - offsets[static_cast<size_t>(group)];
+    std::vector<double> col_norms;
+    for (int64_t j = 0; j < num_cols; ++j) col_norms.push_back(norm(rhs, num_cols, j, group));
+    for (int64_t i = 0; i < num_rows; ++i) {
+      const double row_norm = norm(lhs, num_rows, i, group);
+      for (int64_t j = 0; j < num_cols; ++j, ++index) {
+        const int64_t row = rows_[static_cast<size_t>(i)];
+        const int64_t col = cols_[static_cast<size_t>(j)];
+        const int64_t position =
+            group * out.group_stride + row * out.row_stride + col * out.col_stride;
+        const double magnitude =
+            row_norm * col_norms[static_cast<size_t>(j)] + std::fabs(before_[index]);
+        note(result, load_as_double(out.data, out.dtype, position), exact[index],
+             tolerance(terms, magnitude, exact[index], compute, out.dtype),
+             text("[", group, ", ", row, ", ", col, "]"));
+      }
+    }
+  }
+  return {};
+}
+
+Status check_bias_grad(Context& reference, const BiasGradArgs& args, CheckResult* result) {
+  const int64_t m = args.dy.shape[0];
+  const std::vector<int64_t> cols = spread(args.dy.shape[1], kRowSamples);
+  const auto num_cols = static_cast<int64_t>(cols.size());
+  std::vector<int64_t> offsets;
+  if (Status status = offsets_of(args.group_sizes, m, &offsets); !status.ok()) return status;
+  std::vector<double> dy;
+  for (int64_t row = 0; row < m; ++row) {
+    for (const int64_t col : cols) dy.push_back(element(args.dy, row, col));
+  }
+  const int64_t num_groups = args.dbias.num_groups;
+  std::vector<double> exact(static_cast<size_t>(num_groups * num_cols));
+  const BiasGradArgs sampled{.dy = TensorView::contiguous(dy.data(), DType::kF64, {m, num_cols}),
+                             .group_sizes = args.group_sizes,
+                             .dbias = GroupedTensor::vectors(TensorView::contiguous(
+                                 exact.data(), DType::kF64, {num_groups, num_cols}))};
+  if (Status status = bias_grad(reference, sampled); !status.ok()) return status;
+
+  const DType compute = compute_type(args.dy.dtype, args.dy.dtype, args.dbias.dtype);
+  for (int64_t group = 0; group < num_groups; ++group) {
+    const int64_t begin = offsets[static_cast<size_t>(group)];
+    const int64_t end = offsets[static_cast<size_t>(group + 1)];
+    for (int64_t j = 0; j < num_cols; ++j) {
+      double magnitude = 0;
+      for (int64_t row = begin; row < end; ++row) {
+        magnitude += std::fabs(dy[static_cast<size_t>(row * num_cols + j)]);
+      }
+      const double expected = exact[static_cast<size_t>(group * num_cols + j)];
+      const int64_t col = cols[static_cast<size_t>(j)];
+      note(result, vector_element(args.dbias, group, col), expected,
+           tolerance(end - begin, magnitude, expected, compute, args.dbias.dtype),
+           text("[", group, ", ", col, "]"));
+    }
+  }
+  return {};
+}
+
+}  // namespace cadre::cli

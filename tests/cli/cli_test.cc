@@ -1,0 +1,195 @@
+// The command line tool: exit codes, JSON, help and error texts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cadre/version.h"
+#include "run_cli.h"
+
+namespace cadre::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using nlohmann::json;
+
+constexpr char kProblem[] = "explain --m 300 --k 64 --n 96 --groups 8 --dtype bf16 ";
+
+TEST(Cli, VersionIsTheLibrarys) {
+  const CliResult result = run_cli("--version");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, std::string(CADRE_VERSION_STRING) + "\n");
+}
+
+TEST(Cli, HelpNamesExamplesAndExitCodes) {
+  const CliResult result = run_cli("--help");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("Examples:"), HasSubstr("Exit codes: 0 ok")));
+  for (const char* command : {"info", "demo", "explain", "bench"}) {
+    EXPECT_THAT(result.out, HasSubstr(command));
+    const CliResult help = run_cli(std::string(command) + " --help");
+    EXPECT_EQ(help.exit_code, 0) << command;
+    EXPECT_THAT(help.out, AllOf(HasSubstr("Examples:"), HasSubstr("--json"))) << command;
+  }
+}
+
+TEST(Cli, BadUsageIsTwoAndSaysWhatIsWrong) {
+  struct Row {
+    const char* arguments;
+    const char* message;
+  };
+  const Row rows[] = {
+      {"", "subcommand is required"},
+      {"frobnicate", "frobnicate"},
+      {"info --frobnicate", "--frobnicate"},
+      {"demo --size huge", "huge not in"},
+      {"demo --dtype i8", "i8 not in"},
+      {"demo --backend nonesuch", "backend = \"nonesuch\", expected one of"},
+      {"explain --k 4 --n 4 --groups 1", "--m is required"},
+      {"explain --m 4 --n 4 --groups 1", "--k is missing"},
+      {"explain --m -1 --k 4 --n 4 --groups 1", "gmm: lhs.shape[0] = -1, expected 0 or more"},
+      {"explain --m 4 --k 4 --n 4 --groups 1 --dtype q4", "--dtype = q4"},
+      {"explain --m 4 --k 4 --n 4 --groups 1 --dtype i32", "--rhs-dtype = i32"},
+      {"explain --m 4 --k 4 --n 4 --groups 1 --device tpu", "--device = tpu"},
+      {"explain --m 4 --k 4 --n 4 --groups 1 --device-sizes", "expected --device cuda"},
+      {"explain --m 4 --k 4 --n 4 --groups 1 --local-groups 2", "expected at least"},
+      {"explain --op tgmm --m 4 --k 4 --n 4 --groups 1 --bias", "--op tgmm has no such option"},
+      {"explain --op bias_grad --m 4 --k 4 --n 4 --groups 1", "--k is given"},
+      {"bench --device tpu", "tpu not in"},
+  };
+  for (const Row& row : rows) {
+    const CliResult result = run_cli(row.arguments);
+    EXPECT_EQ(result.exit_code, 2) << row.arguments;
+    EXPECT_THAT(result.err, HasSubstr(row.message)) << row.arguments;
+    EXPECT_EQ(result.out, "") << row.arguments;
+  }
+}
+
+TEST(Cli, BadEnvironmentIsReported) {
+  const CliResult result = run_cli("info", "CADRE_NUM_THREADS=none");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("CADRE_NUM_THREADS = \"none\", expected a positive number"));
+  EXPECT_EQ(run_cli("demo", "CADRE_BACKEND=nonesuch").exit_code, 2);
+}
+
+TEST(CliInfo, JsonNamesVersionMachineAndBackends) {
+  const CliResult result = run_cli("info --json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json info = json::parse(result.out);
+  EXPECT_EQ(info["version"], CADRE_VERSION_STRING);
+  EXPECT_GE(info["cpu"]["logical_cpus"].get<int>(), 1);
+  EXPECT_TRUE(info["cuda"]["built"].is_boolean());
+  ASSERT_FALSE(info["backends"].empty());
+  EXPECT_EQ(info["backends"].back()["name"], "reference");
+  for (const json& backend : info["backends"]) EXPECT_FALSE(backend["kernels"].empty());
+}
+
+TEST(CliInfo, TextShowsTheEnvironment) {
+  const CliResult result = run_cli("info", "CADRE_NUM_THREADS=3");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("Backends"), HasSubstr("CADRE_NUM_THREADS  3")));
+}
+
+TEST(CliExplain, PrintsProblemAndChoice) {
+  const CliResult result = run_cli(kProblem);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("gmm m=300 k=64 n=96 groups=8 bf16 x bf16 -> bf16 in f32 on cpu"),
+                    HasSubstr("Chosen "), HasSubstr("takes it")));
+}
+
+TEST(CliExplain, JsonListsEveryKernel) {
+  const json info = json::parse(run_cli("info --json").out);
+  size_t kernels = 0;
+  for (const json& backend : info["backends"]) kernels += backend["kernels"].size();
+  const CliResult result = run_cli(std::string(kProblem) + "--json");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json document = json::parse(result.out);
+  EXPECT_EQ(document["kernels"].size(), kernels);
+  EXPECT_EQ(document["problem"]["m"], 300);
+  EXPECT_EQ(document["problem"]["average_rows"], 300 / 8);
+  EXPECT_TRUE(document["config"]["kernel"].is_string());
+}
+
+TEST(CliExplain, EveryOptionReachesTheProblem) {
+  const auto text_of = [](const std::string& arguments) {
+    const CliResult result = run_cli(arguments + " --json");
+    EXPECT_EQ(result.exit_code, 0) << arguments << result.err;
+    return json::parse(result.out)["problem"]["text"].get<std::string>();
+  };
+  EXPECT_THAT(text_of(std::string(kProblem) +
+                      "--rhs-dtype f32 --transpose-rhs --list-rhs --bias --row-scale --accumulate "
+                      "--alpha 2 --tail untouched --local-groups 4"),
+              AllOf(HasSubstr("local=4"), HasSubstr("bf16 x f32 list^T"), HasSubstr("alpha"),
+                    HasSubstr("beta * out"), HasSubstr("bias"), HasSubstr("row_scale"),
+                    HasSubstr("tail untouched")));
+  EXPECT_THAT(text_of("explain --op tgmm --m 300 --k 64 --n 96 --groups 8 --dtype f16 --list-out "
+                      "--out-dtype f32"),
+              HasSubstr("tgmm m=300 k=64 n=96 groups=8 f16 x f16 -> f32 list"));
+  EXPECT_THAT(text_of("explain --op grouped_gemm --m 4000000000 --k 64000 --n 96000 --groups 8 "
+                      "--transpose-lhs --dtype f32"),
+              HasSubstr("grouped_gemm m=500000000 k=64000 n=96000 groups=8 f32^T x f32 -> f32"));
+  EXPECT_THAT(text_of("explain --op bias_grad --m 300 --n 96 --groups 8 --dtype f64"),
+              HasSubstr("bias_grad m=300 k=0 n=96"));
+}
+
+TEST(CliExplain, SaysWhyNobodyTakesIt) {
+  const CliResult result = run_cli(std::string(kProblem) + "--device cuda --backend reference");
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("Chosen    none"), HasSubstr("takes tensors in host memory alone")));
+}
+
+TEST(CliExplain, PinnedKernelIsTheOnlyChoice) {
+  const CliResult good = run_cli(std::string(kProblem) + "--kernel reference --json");
+  EXPECT_EQ(good.exit_code, 0);
+  EXPECT_EQ(json::parse(good.out)["backend"], "reference");
+  EXPECT_EQ(run_cli(std::string(kProblem) + "--kernel nonesuch").exit_code, 4);
+}
+
+TEST(CliDemo, EveryStepIsCheckedAndPasses) {
+  for (const char* dtype : {"bf16", "f32", "f64"}) {
+    const CliResult result =
+        run_cli(std::string("demo --size tiny --backend reference --json --dtype ") + dtype);
+    ASSERT_EQ(result.exit_code, 0) << dtype << result.err;
+    const json document = json::parse(result.out);
+    EXPECT_TRUE(document["passed"].get<bool>()) << dtype;
+    EXPECT_EQ(document["steps"].size(), 8u);
+    for (const json& step : document["steps"]) {
+      EXPECT_GE(step["elements_checked"].get<int>(), 1024) << step.dump();
+      EXPECT_LE(step["error_over_tolerance"].get<double>(), 1.0) << step.dump();
+      EXPECT_GT(step["seconds"].get<double>(), 0.0) << step.dump();
+    }
+  }
+}
+
+TEST(CliDemo, TextIsATableWithAVerdict) {
+  const CliResult result = run_cli("demo --size tiny");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("forward w13"), HasSubstr("GFLOP/s"),
+                                HasSubstr("pass 8 results against the reference")));
+  EXPECT_EQ(result.err, "");  // no progress line where stderr is no terminal
+}
+
+TEST(CliDemo, BackendWithoutDeviceIsUnavailable) {
+  const json info = json::parse(run_cli("info --json").out);
+  if (!info["cuda"]["devices"].empty()) GTEST_SKIP() << "there is a CUDA device here";
+  const CliResult result = run_cli("demo --backend cuda");
+  const bool built = info["cuda"]["built"].get<bool>();
+  EXPECT_EQ(result.exit_code, built ? 4 : 2);
+  EXPECT_THAT(result.err, HasSubstr("cuda"));
+}
+
+TEST(CliBench, DeviceThatIsNotInTheBuildIsUnavailable) {
+  const json info = json::parse(run_cli("info --json").out);
+  if (info["cuda"]["built"].get<bool>()) GTEST_SKIP() << "this build has CUDA";
+  const CliResult result = run_cli("bench --device cuda");
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, HasSubstr("--device = cuda, but the benchmarks in this build are for:"));
+}
+
+}  // namespace
+}  // namespace cadre::test
