@@ -31,6 +31,7 @@ void print_json(const nlohmann::json& document);
 /// Each adds its subcommand to `app`; running it stores the exit code.
 void add_info(CLI::App& app, int* exit_code);
 void add_demo(CLI::App& app, int* exit_code);
+void add_verify(CLI::App& app, int* exit_code);
 void add_explain(CLI::App& app, int* exit_code);
 void add_bench(CLI::App& app, int* exit_code);
 

@@ -15,6 +15,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", cadre::version());
   app.footer(std::string("Examples:\n"
                          "  cadre demo\n"
+                         "  cadre verify --cases 10000\n"
                          "  cadre info --json\n"
                          "  cadre explain --m 4096 --k 2048 --n 1536 --groups 8 --dtype bf16\n\n") +
              std::string(cadre::cli::kExitCodes));
@@ -22,8 +23,14 @@ int run(int argc, char** argv) {
   int exit_code = cadre::cli::kOk;
   cadre::cli::add_info(app, &exit_code);
   cadre::cli::add_demo(app, &exit_code);
+  cadre::cli::add_verify(app, &exit_code);
   cadre::cli::add_explain(app, &exit_code);
   cadre::cli::add_bench(app, &exit_code);
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+    fmt::print(stderr, "cadre: unknown command \"{}\"\nRun with --help for more information.\n",
+               argv[1]);
+    return cadre::cli::kUsage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

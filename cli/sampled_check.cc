@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/convert.h"
 #include "core/text.h"
 #include "plan/group_offsets.h"
+#include "verify/tolerance.h"
 
 namespace cadre::cli {
 namespace {
@@ -25,56 +25,31 @@ double element(const TensorView& view, int64_t row, int64_t col) {
   return load_as_double(view.data, view.dtype, row * view.strides[0] + col * view.strides[1]);
 }
 
-/// Half the distance between neighbours, relative: the error of one rounding.
-double unit_roundoff(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return 0x1p-53;
-    case DType::kBF16:
-      return 0x1p-8;
-    case DType::kF16:
-      return 0x1p-11;
-    default:
-      return 0x1p-24;
-  }
-}
-
-/// Smallest step of a type: what rounding of a tiny value may cost.
-double smallest_step(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return 0x1p-1074;
-    case DType::kBF16:
-      return 0x1p-133;
-    case DType::kF16:
-      return 0x1p-24;
-    default:
-      return 0x1p-149;
-  }
-}
-
 DType compute_type(DType a, DType b, DType out) {
   const bool f64 = a == DType::kF64 || b == DType::kF64 || out == DType::kF64;
   return f64 ? DType::kF64 : DType::kF32;
 }
 
-/// A sum of `terms` products whose absolute values add up to at most `magnitude`, in any order,
-/// then at most 8 steps of epilogue, then one rounding to `out`: |error| <= (terms + 8) u magnitude
-/// + u_out |exact|; the factor covers the terms of second order.
-double tolerance(int64_t terms, double magnitude, double exact, DType compute, DType out) {
-  constexpr double kSecondOrder = 1.01;
-  return kSecondOrder * (static_cast<double>(terms + 8) * unit_roundoff(compute) * magnitude +
-                         unit_roundoff(out) * std::fabs(exact) + smallest_step(out));
+/// A sum of `terms` products whose absolute values add up to at most `magnitude`, in any order, and
+/// at most 8 steps of epilogue.
+double bound_of(int64_t terms, double magnitude, DType compute) {
+  return verify::rounding_bound(compute, terms + 8, magnitude);
 }
 
-void note(CheckResult* result, double got, double exact, double bound, const std::string& where) {
+void note(CheckResult* result, double got, const verify::Expected& expected, DType out,
+          const std::string& where) {
   ++result->elements;
-  const double error = std::fabs(got - exact);
-  double ratio = bound > 0 ? error / bound : (error == 0 ? 0 : 2);
-  if (!(ratio <= std::numeric_limits<double>::max())) ratio = INFINITY;  // NaN counts as wrong
+  const double error = std::fabs(got - expected.value);
+  const double tolerance = verify::tolerance_of(out, expected);
+  double ratio = verify::severity(out, expected, got);
+  if (ratio > 0) {
+    ratio = std::max(ratio, std::nextafter(1.0, 2.0));  // it disagrees, however little
+  } else if (tolerance > 0) {
+    ratio = std::min(error / tolerance, 1.0);
+  }
   if (result->elements > 1 && ratio <= result->ratio) return;
   result->error = error;
-  result->tolerance = bound;
+  result->tolerance = tolerance;
   result->ratio = ratio;
   result->where = where;
 }
@@ -132,7 +107,7 @@ Status check_gmm(Context& reference, const GmmArgs& args, CheckResult* result) {
     const std::vector<int64_t> cols = spread(n, kColSamples);
     if (row >= offsets.back()) {
       for (const int64_t col : cols) {
-        note(result, element(out, row, col), 0, 0, text("[", row, ", ", col, "] (tail)"));
+        note(result, element(out, row, col), {}, out.dtype, text("[", row, ", ", col, "] (tail)"));
       }
       continue;
     }
@@ -174,8 +149,8 @@ Status check_gmm(Context& reference, const GmmArgs& args, CheckResult* result) {
         magnitude *= std::fabs(load_as_double(scale, args.row_scale.dtype, 0));
       }
       if (Status status = gmm(reference, single); !status.ok()) return status;
-      note(result, element(out, row, col), exact,
-           tolerance(k, magnitude, exact, compute, out.dtype), text("[", row, ", ", col, "]"));
+      note(result, element(out, row, col), {exact, bound_of(k, magnitude, compute)}, out.dtype,
+           text("[", row, ", ", col, "]"));
     }
   }
   return {};
@@ -251,8 +226,8 @@ Status TgmmCheck::check(Context& reference, CheckResult* result) const {
             group * out.group_stride + row * out.row_stride + col * out.col_stride;
         const double magnitude =
             row_norm * col_norms[static_cast<size_t>(j)] + std::fabs(before_[index]);
-        note(result, load_as_double(out.data, out.dtype, position), exact[index],
-             tolerance(terms, magnitude, exact[index], compute, out.dtype),
+        note(result, load_as_double(out.data, out.dtype, position),
+             {exact[index], bound_of(terms, magnitude, compute)}, out.dtype,
              text("[", group, ", ", row, ", ", col, "]"));
       }
     }
@@ -289,8 +264,8 @@ Status check_bias_grad(Context& reference, const BiasGradArgs& args, CheckResult
       }
       const double expected = exact[static_cast<size_t>(group * num_cols + j)];
       const int64_t col = cols[static_cast<size_t>(j)];
-      note(result, vector_element(args.dbias, group, col), expected,
-           tolerance(end - begin, magnitude, expected, compute, args.dbias.dtype),
+      note(result, vector_element(args.dbias, group, col),
+           {expected, bound_of(end - begin, magnitude, compute)}, args.dbias.dtype,
            text("[", group, ", ", col, "]"));
     }
   }

@@ -12,9 +12,9 @@
 namespace cadre::test {
 namespace {
 
+using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using nlohmann::json;
 
 constexpr char kProblem[] = "explain --m 300 --k 64 --n 96 --groups 8 --dtype bf16 ";
 
@@ -28,7 +28,7 @@ TEST(Cli, HelpNamesExamplesAndExitCodes) {
   const CliResult result = run_cli("--help");
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, AllOf(HasSubstr("Examples:"), HasSubstr("Exit codes: 0 ok")));
-  for (const char* command : {"info", "demo", "explain", "bench"}) {
+  for (const char* command : {"info", "demo", "verify", "explain", "bench"}) {
     EXPECT_THAT(result.out, HasSubstr(command));
     const CliResult help = run_cli(std::string(command) + " --help");
     EXPECT_EQ(help.exit_code, 0) << command;
@@ -43,7 +43,7 @@ TEST(Cli, BadUsageIsTwoAndSaysWhatIsWrong) {
   };
   const Row rows[] = {
       {"", "subcommand is required"},
-      {"frobnicate", "frobnicate"},
+      {"frobnicate", "unknown command \"frobnicate\""},
       {"info --frobnicate", "--frobnicate"},
       {"demo --size huge", "huge not in"},
       {"demo --dtype i8", "i8 not in"},
@@ -181,6 +181,21 @@ TEST(CliDemo, BackendWithoutDeviceIsUnavailable) {
   const bool built = info["cuda"]["built"].get<bool>();
   EXPECT_EQ(result.exit_code, built ? 4 : 2);
   EXPECT_THAT(result.err, HasSubstr("cuda"));
+}
+
+TEST(CliVerify, CountsTheCasesOfOneOp) {
+  const CliResult result = run_cli("verify --cases 20 --seed 5 --op tgmm --json");
+  ASSERT_EQ(result.exit_code, 0) << result.err << result.out;
+  const json document = json::parse(result.out);
+  EXPECT_EQ(document["cases"], 20);
+  EXPECT_TRUE(document["passed"].get<bool>());
+  const CliResult text = run_cli("verify --cases 3 --backend reference");
+  EXPECT_EQ(text.out, "pass 3 cases from seed 1, 0 failed\n");
+}
+
+TEST(CliVerify, BadBackendAndCountAreUsageErrors) {
+  EXPECT_EQ(run_cli("verify --backend nonesuch").exit_code, 2);
+  EXPECT_EQ(run_cli("verify --cases 0").exit_code, 2);
 }
 
 TEST(CliBench, DeviceThatIsNotInTheBuildIsUnavailable) {
