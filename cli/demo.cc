@@ -30,7 +30,7 @@ const MoeShape kShapes[] = {{"tiny", 96, 2, 128, 192, 8},
 /// Seconds of products that a demo may take; each is run at least twice.
 constexpr double kBudgetSeconds = 12;
 /// Timed runs of one op stop after this long.
-constexpr double kSecondsPerOp = 0.5;
+constexpr double kSecondsPerOp = 0.25;
 constexpr int kMaxRuns = 20;
 
 struct DemoOptions {

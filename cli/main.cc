@@ -1,6 +1,7 @@
 // The command line tool: parses, runs one subcommand, returns its exit code.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <exception>
 
 #include "cadre/version.h"
@@ -26,7 +27,9 @@ int run(int argc, char** argv) {
   cadre::cli::add_verify(app, &exit_code);
   cadre::cli::add_explain(app, &exit_code);
   cadre::cli::add_bench(app, &exit_code);
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+  const auto known = app.get_subcommands([](const CLI::App*) { return true; });
+  const auto is_named = [argv](const CLI::App* command) { return command->get_name() == argv[1]; };
+  if (argc > 1 && argv[1][0] != '-' && std::none_of(known.begin(), known.end(), is_named)) {
     fmt::print(stderr, "cadre: unknown command \"{}\"\nRun with --help for more information.\n",
                argv[1]);
     return cadre::cli::kUsage;
