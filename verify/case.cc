@@ -34,6 +34,7 @@ std::string describe(std::string_view name, const Layout& layout) {
   if (layout.column_major) out += " column-major";
   if (layout.row_padding) out += text(" pad ", layout.row_padding);
   if (layout.col_stride != 1) out += text(" step ", layout.col_stride);
+  if (layout.broadcast_rows) out += " broadcast";
   if (layout.reverse_rows) out += " rows-reversed";
   if (layout.reverse_cols) out += " cols-reversed";
   if (layout.offset_elements) out += text(" from ", layout.offset_elements);
@@ -94,6 +95,7 @@ std::string to_string(const Case& c) {
   if (c.tail == Tail::kForbid) out += ", tail forbidden";
   if (c.precision == Precision::kTf32) out += ", tf32";
   if (c.vector_stride != 1) out += text(", vector stride ", c.vector_stride);
+  if (c.large_values) out += ", large values";
   if (c.nan_group >= 0) out += text(", nan in group ", c.nan_group);
   out += describe("lhs", c.lhs_layout) + describe("rhs", c.rhs_layout) +
          describe("out", c.out_layout) + describe("c", c.c_layout) +

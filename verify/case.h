@@ -19,6 +19,7 @@ struct Layout {
   bool column_major = false;    ///< rows and columns change places; padding is behind columns then
   bool reverse_rows = false;    ///< a negative row stride
   bool reverse_cols = false;    ///< a negative column stride
+  bool broadcast_rows = false;  ///< a row stride of 0: every row is the last one set; inputs alone
   int64_t offset_elements = 0;  ///< of the first element, from a 256-byte boundary
   int64_t gap_elements = 0;     ///< between the matrices of two groups
   bool explicit_offsets = false;  ///< kPacked: in shuffled order, with an offset for each group
@@ -45,11 +46,11 @@ struct Case {
   int64_t m = 0;
   int64_t k = 0;
   int64_t n = 0;
-  std::vector<int64_t> group_sizes;
+  std::vector<int64_t> group_sizes{};
   DType sizes_dtype = DType::kI32;
   int64_t num_local_groups = -1;  ///< -1: all groups
   int64_t group_offset = 0;
-  std::vector<GemmDims> dims;  ///< grouped_gemm: instead of m, k, n and group_sizes
+  std::vector<GemmDims> dims{};  ///< grouped_gemm: instead of m, k, n and group_sizes
 
   bool transpose_lhs = false;  ///< grouped_gemm alone
   bool transpose_rhs = false;
@@ -67,9 +68,10 @@ struct Case {
   bool dbias = true;         ///< bias_grad alone
   bool dbias_scale = false;  ///< bias_grad alone
 
-  Layout lhs_layout, rhs_layout, out_layout, c_layout, bias_layout;
+  Layout lhs_layout{}, rhs_layout{}, out_layout{}, c_layout{}, bias_layout{};
   int64_t vector_stride = 1;     ///< of bias_scale, row_scale, alpha, beta and dbias_scale
   int64_t nan_group = -1;        ///< a local group with NaN among its inputs
+  bool large_values = false;     ///< int8 alone: all near 127, so that sums pass 2^24
   bool sizes_on_device = false;  ///< sizes, offset, extents and pointer lists; no effect on a CPU
   Precision precision = Precision::kDefault;
 

@@ -7,24 +7,10 @@
 namespace cadre::verify {
 namespace {
 
-double random_value(DType dtype, Random& random) {
-  if (dtype == DType::kI8) return static_cast<double>(random.between(-128, 127));
+double random_value(DType dtype, Random& random, bool large) {
+  if (dtype == DType::kI8) return static_cast<double>(random.between(large ? 120 : -128, 127));
   if (dtype == DType::kI32) return static_cast<double>(random.between(INT32_MIN, INT32_MAX));
   return random.uniform(-1, 1);
-}
-
-/// Rows [begin, end) of one matrix.
-void fill_rows(PlacedTensor& tensor, int64_t matrix, int64_t begin, int64_t end, Random& random) {
-  const int64_t cols = tensor.shapes()[static_cast<size_t>(matrix)].cols;
-  for (int64_t row = begin; row < end; ++row) {
-    for (int64_t col = 0; col < cols; ++col) {
-      tensor.set(matrix, row, col, random_value(tensor.dtype(), random));
-    }
-  }
-}
-
-void fill_matrix(PlacedTensor& tensor, int64_t matrix, Random& random) {
-  fill_rows(tensor, matrix, 0, tensor.shapes()[static_cast<size_t>(matrix)].rows, random);
 }
 
 /// Makes the operands of one Case.
@@ -68,6 +54,20 @@ class Filler {
     emplace(slot, dtype, {{1, length}}, layout);
   }
 
+  /// Rows [begin, end) of one matrix.
+  void fill_rows(PlacedTensor& tensor, int64_t matrix, int64_t begin, int64_t end) {
+    const int64_t cols = tensor.shapes()[static_cast<size_t>(matrix)].cols;
+    for (int64_t row = begin; row < end; ++row) {
+      for (int64_t col = 0; col < cols; ++col) {
+        tensor.set(matrix, row, col, random_value(tensor.dtype(), random_, c_.large_values));
+      }
+    }
+  }
+
+  void fill_matrix(PlacedTensor& tensor, int64_t matrix) {
+    fill_rows(tensor, matrix, 0, tensor.shapes()[static_cast<size_t>(matrix)].rows);
+  }
+
   bool live(int64_t group) const { return c_.group_rows(group) > 0; }
 
   void make_scalars() {
@@ -98,7 +98,7 @@ class Filler {
     Layout rows = c_.lhs_layout;
     rows.form = Placement::kRows;
     emplace(data_.lhs, c_.lhs, {{c_.m, c_.op == Op::kBiasGrad ? c_.n : c_.k}}, rows);
-    fill_rows(*data_.lhs, 0, c_.local_begin(), c_.local_end(), random_);
+    fill_rows(*data_.lhs, 0, c_.local_begin(), c_.local_end());
     if (c_.op == Op::kGmm) make_gmm();
     if (c_.op == Op::kTgmm) make_tgmm();
     if (c_.op == Op::kBiasGrad) make_bias_grad();
@@ -107,7 +107,7 @@ class Filler {
       layout.form = c_.bias == Presence::kList ? Placement::kList : Placement::kStacked;
       emplace_stacked(data_.bias, c_.bias_dtype, {1, c_.n}, layout);
       for (int64_t i = 0; i < groups_; ++i) {
-        if (live(i)) fill_matrix(*data_.bias, i, random_);
+        if (live(i)) fill_matrix(*data_.bias, i);
       }
     }
     if (c_.bias_scale) make_row_vector(data_.bias_scale);
@@ -125,7 +125,7 @@ class Filler {
     const MatrixShape weights{c_.transpose_rhs ? c_.n : c_.k, c_.transpose_rhs ? c_.k : c_.n};
     emplace_stacked(data_.rhs, c_.rhs, weights, c_.rhs_layout);
     for (int64_t i = 0; i < groups_; ++i) {
-      if (live(i)) fill_matrix(*data_.rhs, i, random_);
+      if (live(i)) fill_matrix(*data_.rhs, i);
     }
     Shapes shapes = {{c_.m, c_.n}};
     if (c_.out_layout.form == Placement::kList) {
@@ -139,7 +139,7 @@ class Filler {
     Layout rows = c_.rhs_layout;
     rows.form = Placement::kRows;
     emplace(data_.rhs, c_.rhs, {{c_.m, c_.n}}, rows);
-    fill_rows(*data_.rhs, 0, c_.local_begin(), c_.local_end(), random_);
+    fill_rows(*data_.rhs, 0, c_.local_begin(), c_.local_end());
     make_results(Shapes(static_cast<size_t>(groups_), {c_.k, c_.n}), {c_.k, c_.n});
   }
 
@@ -161,8 +161,8 @@ class Filler {
     emplace(data_.rhs, c_.rhs, b, c_.rhs_layout);
     make_results(d, {0, 0});
     for (int64_t i = 0; i < groups_; ++i) {
-      fill_matrix(*data_.lhs, i, random_);
-      fill_matrix(*data_.rhs, i, random_);
+      fill_matrix(*data_.lhs, i);
+      fill_matrix(*data_.rhs, i);
     }
   }
 
@@ -181,9 +181,9 @@ class Filler {
       if (tensor.shapes().size() == 1 && c_.op == Op::kGmm &&
           c_.out_layout.form == Placement::kRows) {
         const int64_t begin = c_.group_begin(i);
-        fill_rows(tensor, 0, begin, begin + c_.group_rows(i), random_);
+        fill_rows(tensor, 0, begin, begin + c_.group_rows(i));
       } else {
-        fill_matrix(tensor, i, random_);
+        fill_matrix(tensor, i);
       }
     }
   }

@@ -95,9 +95,13 @@ class Run {
     data.upload();
     Status status = call(subject_.context, c_, data);
     if (status.ok()) status = subject_.memory.finish(subject_.context);
-    if (!status.ok()) failures_.push_back(text("refused: ", status.message()));
     data.download();
-    return status.ok();
+    if (status.ok()) return true;
+    failures_.push_back(text("refused: ", status.message()));
+    for (const auto* result : {&data.out, &data.dbias_scale}) {
+      if (*result && !(*result)->unchanged()) failures_.push_back("refused, but wrote a result");
+    }
+    return false;
   }
 
   bool rows_of_one() const { return c_.op == Op::kGmm && c_.out_layout.form == Placement::kRows; }

@@ -15,9 +15,9 @@ struct DifferentialOptions {
   uint64_t seed = 1;         ///< case i is random_case(seed + i), so any one can be run alone
   int64_t max_failures = 5;  ///< stop after this many failing cases
   /// The backend's name, for the command that repeats a case; empty: the context's own choice.
-  std::string backend;
+  std::string backend{};
   /// Called after each case with the number done; may be empty.
-  std::function<void(int64_t)> progress;
+  std::function<void(int64_t)> progress{};
 };
 
 struct CaseFailure {

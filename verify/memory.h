@@ -57,6 +57,7 @@ class GuardedBuffer {
   /// may) says it must not. False when there is none.
   bool first_change(const std::vector<bool>& may_change, int64_t* offset) const;
 
+  bool unchanged() const { return after_ == before_; }
   bool same_after(const GuardedBuffer& other) const { return after_ == other.after_; }
 
  private:

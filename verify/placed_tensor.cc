@@ -7,30 +7,9 @@
 #include <cstring>
 #include <numeric>
 
-#include "core/convert.h"
+#include "verify/element.h"
 
 namespace cadre::verify {
-namespace {
-
-double decode(const std::byte* data, DType dtype, int64_t index) {
-  return load_as_double(data, dtype, index);
-}
-
-void encode(std::byte* data, DType dtype, int64_t index, double value) {
-  std::byte* at = data + index * static_cast<int64_t>(size_of(dtype));
-  if (dtype == DType::kI8) {
-    const auto stored = static_cast<int8_t>(value);
-    std::memcpy(at, &stored, sizeof(stored));
-  } else if (dtype == DType::kI32) {
-    const auto stored = static_cast<int32_t>(value);
-    std::memcpy(at, &stored, sizeof(stored));
-  } else {
-    store_rounded(data, dtype, index, value);
-  }
-}
-
-}  // namespace
-
 IndexArray::IndexArray(Memory& memory, const std::vector<int64_t>& values, DType dtype)
     : buffer_(std::make_unique<GuardedBuffer>(memory, values.size() * size_of(dtype),
                                               poison_of(dtype))),
@@ -83,6 +62,7 @@ bool PlacedTensor::uniform() const {
 }
 
 int64_t PlacedTensor::row_stride(size_t matrix) const {
+  if (layout_.broadcast_rows) return 0;
   return row_stride_ == 0 ? shapes_[matrix].cols : row_stride_;
 }
 
@@ -103,6 +83,7 @@ void PlacedTensor::place(Random& random) {
     row_stride_ = layout_.col_stride;
     col_stride_ = most_rows * layout_.col_stride + layout_.row_padding;
   }
+  if (layout_.broadcast_rows) row_stride_ = 0;
   if (layout_.reverse_rows) row_stride_ = -row_stride_;
   if (layout_.reverse_cols) col_stride_ = -col_stride_;
 
@@ -159,15 +140,15 @@ void* PlacedTensor::address_of(int64_t matrix) const {
 }
 
 void PlacedTensor::set(int64_t matrix, int64_t row, int64_t col, double value) {
-  encode(buffer_->before(), dtype_, index_of(matrix, row, col), value);
+  store_element(buffer_->before(), dtype_, index_of(matrix, row, col), value);
 }
 
 double PlacedTensor::before(int64_t matrix, int64_t row, int64_t col) const {
-  return decode(buffer_->before(), dtype_, index_of(matrix, row, col));
+  return load_element(buffer_->before(), dtype_, index_of(matrix, row, col));
 }
 
 double PlacedTensor::after(int64_t matrix, int64_t row, int64_t col) const {
-  return decode(buffer_->after(), dtype_, index_of(matrix, row, col));
+  return load_element(buffer_->after(), dtype_, index_of(matrix, row, col));
 }
 
 void PlacedTensor::allow_change(int64_t matrix, int64_t row, int64_t col) {

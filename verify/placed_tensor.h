@@ -48,6 +48,8 @@ class PlacedTensor {
   double after(int64_t matrix, int64_t row, int64_t col) const;
   /// Marks an element as one the call may write.
   void allow_change(int64_t matrix, int64_t row, int64_t col);
+  /// True when no byte changed at all.
+  bool unchanged() const { return buffer_->unchanged(); }
   /// False, and where, when a byte changed that wasn't allowed to.
   bool untouched_elsewhere(int64_t* offset_bytes) const;
   /// True when both hold the same bytes after their calls.

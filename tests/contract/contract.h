@@ -1,0 +1,120 @@
+// The promises of the contract as functions: each runs calls on a subject and returns what was
+// wrong. The suites expect nothing; the planted faults expect something.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "verify/case.h"
+#include "verify/check_case.h"
+
+namespace cadre::contract {
+
+using Failures = std::vector<std::string>;
+using verify::Case;
+using verify::Layout;
+using verify::Subject;
+
+struct DTypes {
+  DType lhs;
+  DType rhs;
+  DType out;
+};
+
+/// "bf16_f32_f32"
+std::string name_of_types(const DTypes& types);
+
+/// Pairs a product takes, with their outputs: all of equal types, mixed, int8, and narrowing ones.
+const std::vector<DTypes>& product_types();
+/// Those of two floating-point operands, and of two int8 operands.
+std::vector<DTypes> float_types();
+std::vector<DTypes> int8_types();
+/// dy, bias and dbias of bias_grad, as lhs, rhs and out.
+const std::vector<DTypes>& bias_grad_types();
+
+using Check = Failures (*)(const Subject&, const DTypes&);
+
+/// Runs every case, and puts the case in front of what was wrong with it.
+Failures check_all(const Subject& subject, const std::vector<Case>& cases);
+
+/// Runs every case; each must be refused with a message that holds `reason`, and touch nothing.
+Failures check_refused(const Subject& subject, const std::vector<Case>& cases,
+                       const std::string& reason);
+
+/// Sizes with empty, one-row and unaligned groups; 31 rows.
+std::vector<int64_t> uneven_sizes();
+/// Views that no fast kernel likes: padded, strided, reversed, column-major, off any alignment.
+std::vector<Layout> odd_layouts(Placement form);
+/// int32 results take no scaling.
+inline bool scales(const DTypes& types) { return types.out != DType::kI32; }
+
+namespace gmm {
+/// k = 19, n = 23, uneven sizes and a tail of 4 rows.
+Case basic(const DTypes& types);
+Failures right_at_tile_edges(const Subject& subject, const DTypes& types);
+Failures right_for_every_partition(const Subject& subject, const DTypes& types);
+Failures transposed_weights(const Subject& subject, const DTypes& types);
+Failures tail_rows(const Subject& subject, const DTypes& types);
+Failures group_offset(const Subject& subject, const DTypes& types);
+Failures alpha_beta_and_c(const Subject& subject, const DTypes& types);
+Failures c_is_not_read_without_beta(const Subject& subject, const DTypes& types);
+Failures bias_and_scales(const Subject& subject, const DTypes& types);
+Failures any_strides(const Subject& subject, const DTypes& types);
+Failures pointer_lists(const Subject& subject, const DTypes& types);
+Failures sizes_of_every_type(const Subject& subject, const DTypes& types);
+Failures nan_stays_in_its_group(const Subject& subject, const DTypes& types);
+Failures empty_things(const Subject& subject, const DTypes& types);
+Failures any_number_of_groups(const Subject& subject, const DTypes& types);
+Failures int8_sums_are_exact(const Subject& subject, const DTypes& types);
+Failures model_shapes(const Subject& subject, const DTypes& types);
+}  // namespace gmm
+
+namespace tgmm {
+Case basic(const DTypes& types);
+Failures right_at_tile_edges(const Subject& subject, const DTypes& types);
+Failures right_for_every_partition(const Subject& subject, const DTypes& types);
+Failures empty_groups_give_beta_c(const Subject& subject, const DTypes& types);
+Failures group_offset(const Subject& subject, const DTypes& types);
+Failures alpha_beta_and_c(const Subject& subject, const DTypes& types);
+Failures accumulates_in_main_grad(const Subject& subject, const DTypes& types);
+Failures any_strides(const Subject& subject, const DTypes& types);
+Failures pointer_lists(const Subject& subject, const DTypes& types);
+Failures sizes_of_every_type(const Subject& subject, const DTypes& types);
+Failures nan_stays_in_its_group(const Subject& subject, const DTypes& types);
+Failures empty_things(const Subject& subject, const DTypes& types);
+Failures any_number_of_groups(const Subject& subject, const DTypes& types);
+Failures int8_sums_are_exact(const Subject& subject, const DTypes& types);
+Failures model_shapes(const Subject& subject, const DTypes& types);
+}  // namespace tgmm
+
+namespace grouped_gemm {
+Case basic(const DTypes& types);
+Failures every_group_has_its_own_dims(const Subject& subject, const DTypes& types);
+Failures transposes(const Subject& subject, const DTypes& types);
+Failures alpha_beta_and_c(const Subject& subject, const DTypes& types);
+Failures every_form_of_tensor(const Subject& subject, const DTypes& types);
+Failures any_strides(const Subject& subject, const DTypes& types);
+Failures nan_stays_in_its_group(const Subject& subject, const DTypes& types);
+Failures empty_things(const Subject& subject, const DTypes& types);
+}  // namespace grouped_gemm
+
+namespace bias_grad {
+Case basic(const DTypes& types);
+Failures sums_rows_of_each_group(const Subject& subject, const DTypes& types);
+Failures gradient_of_bias_scale(const Subject& subject, const DTypes& types);
+Failures accumulates(const Subject& subject, const DTypes& types);
+Failures group_offset_and_tail(const Subject& subject, const DTypes& types);
+Failures any_strides(const Subject& subject, const DTypes& types);
+Failures nan_stays_in_its_group(const Subject& subject, const DTypes& types);
+Failures empty_things(const Subject& subject, const DTypes& types);
+}  // namespace bias_grad
+
+/// A row's bits depend on nothing but the row and its weights; a group's gradient on nothing but
+/// its rows.
+Failures gmm_rows_are_batch_invariant(const Subject& subject, const DTypes& types);
+Failures tgmm_groups_are_batch_invariant(const Subject& subject, const DTypes& types);
+/// Strides above 2^31 elements in lhs, rhs and out, on memory that is never all touched. Host
+/// alone.
+Failures offsets_are_64_bit(const Subject& subject, const DTypes& types);
+
+}  // namespace cadre::contract
