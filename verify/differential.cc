@@ -13,7 +13,8 @@ DifferentialReport run_differential(const Subject& subject, const DifferentialOp
     std::vector<std::string> failures = check_case(subject, test_case);
     ++report.cases_run;
     if (!failures.empty()) {
-      std::string command = text("cadre verify --cases 1 --seed ", seed);
+      std::string command = options.isa.empty() ? "" : text("CADRE_ISA=", options.isa, " ");
+      command += text("cadre verify --cases 1 --seed ", seed);
       if (!options.backend.empty()) command += text(" --backend ", options.backend);
       report.failures.push_back({seed, to_string(test_case), std::move(failures), command});
     }

@@ -16,6 +16,8 @@ struct DifferentialOptions {
   int64_t max_failures = 5;  ///< stop after this many failing cases
   /// The backend's name, for the command that repeats a case; empty: the context's own choice.
   std::string backend{};
+  /// The instruction set the context was made for, for the same command; empty: its own choice.
+  std::string isa{};
   /// Called after each case with the number done; may be empty.
   std::function<void(int64_t)> progress{};
 };

@@ -14,13 +14,14 @@ TEST_P(Differential, RandomCasesAgreeWithTheExactResult) {
   const tests::BackendUnderTest backend(GetParam());
   DifferentialOptions options;
   options.cases = tests::kSanitized ? 300 : 2000;
-  options.backend = GetParam();
+  options.backend = tests::BackendUnderTest::options_for(GetParam()).backend;
+  options.isa = tests::BackendUnderTest::options_for(GetParam()).isa;
   const DifferentialReport report = run_differential(backend.subject(), options);
   EXPECT_EQ(report.cases_run, options.cases);
   for (const CaseFailure& failure : report.failures) ADD_FAILURE() << to_string(failure);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Differential, testing::ValuesIn(tests::backend_names()),
+INSTANTIATE_TEST_SUITE_P(Backends, Differential, testing::ValuesIn(tests::backend_and_isa_names()),
                          [](const auto& backend) { return backend.param; });
 
 TEST(RandomCases, EveryOptionIsDrawn) {

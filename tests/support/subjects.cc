@@ -15,4 +15,25 @@ std::vector<std::string> backend_names() {
   return names;
 }
 
+std::vector<std::string> backend_and_isa_names() {
+  std::vector<std::string> names = backend_names();
+  const plan::Backend* cpu = backend::Registry::instance().find("cpu");
+  if (cpu == nullptr || !environment::isa().empty() || !environment::backend().empty()) {
+    return names;
+  }
+  const std::vector<std::string> kernels = cpu->kernels();  // "cpu/avx512", best first
+  for (size_t i = 1; i < kernels.size(); ++i) {
+    names.push_back("cpu_" + kernels[i].substr(kernels[i].find('/') + 1));
+  }
+  return names;
+}
+
+ContextOptions BackendUnderTest::options_for(const std::string& name) {
+  ContextOptions options;
+  const size_t separator = name.find('_');
+  options.backend = name.substr(0, separator);
+  if (separator != std::string::npos) options.isa = name.substr(separator + 1);
+  return options;
+}
+
 }  // namespace cadre::tests

@@ -25,15 +25,16 @@ inline constexpr bool kSanitized = false;
 /// Names of the registry's backends for host memory; CADRE_BACKEND, where set, is the only one.
 std::vector<std::string> backend_names();
 
-/// A context for one backend, and its memory.
+/// The same, and the cpu backend once more for every other instruction set of this machine:
+/// "cpu_avx2", "cpu_scalar".
+std::vector<std::string> backend_and_isa_names();
+
+/// A context for one of these names, and its memory.
 class BackendUnderTest {
  public:
-  explicit BackendUnderTest(const std::string& name)
-      : context_([&] {
-          ContextOptions options;
-          options.backend = name;
-          return options;
-        }()) {}
+  explicit BackendUnderTest(const std::string& name) : context_(options_for(name)) {}
+
+  static ContextOptions options_for(const std::string& name);
 
   verify::Subject subject() const { return {context_, verify::host_memory()}; }
 
