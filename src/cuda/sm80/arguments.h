@@ -1,0 +1,95 @@
+// Parameters of the portable kernels: plain structs that travel in the launch.
+#pragma once
+
+#include <cstdint>
+
+#include "cadre/dtype.h"
+#include "cuda/group_inputs.h"
+#include "cuda/sm80/group_entry.h"
+#include "plan/problem.h"
+
+namespace cadre::sm80 {
+
+/// A value for all groups, or an array on the device.
+struct ExtentArguments {
+  int64_t uniform = 0;
+  const void* values = nullptr;
+  cuda::SizesForm form = cuda::SizesForm::kI64;
+  int64_t max = 0;  ///< values outside [0, max] are faults
+};
+
+struct TensorArguments {
+  Placement placement = Placement::kAbsent;
+  int32_t element_bytes = 0;
+  char* data = nullptr;
+  void* const* pointers = nullptr;  ///< on the device
+  int64_t group_stride = 0;
+  int64_t row_stride = 0;
+  int64_t col_stride = 1;
+  ExtentArguments rows{}, cols{}, offsets{};
+  int64_t capacity = 0;
+};
+
+struct ScalarArguments {
+  double uniform = 0;
+  const void* values = nullptr;
+  int64_t stride = 0;
+  bool is_f64 = false;
+};
+
+/// What prepare_kernel.cu reads.
+struct PrepareArguments {
+  plan::Op op = plan::Op::kGmm;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool reads_c = false;
+  cuda::GroupInputs groups;
+  int64_t* offsets = nullptr;  ///< Workspace::offsets(): gmm and tgmm
+  int64_t n = 0;
+  int64_t k = 0;
+  TensorArguments a, b, c, d, bias;
+  ScalarArguments alpha, beta;
+  int32_t tile_m = 0;
+  int32_t tile_n = 0;
+  GroupEntries table{};
+};
+
+/// A [m] vector; data is null when it isn't given.
+struct VectorArguments {
+  const char* data = nullptr;
+  int64_t stride = 0;
+  DType dtype = DType::kF32;
+};
+
+/// What the product kernels read.
+struct ProductArguments {
+  GroupEntries table{};
+  int64_t num_groups = 0;
+  /// The stored A has rows along k (tgmm, transa); the stored B has rows along n (transpose_rhs).
+  bool a_rows_along_k = false;
+  bool b_rows_along_n = false;
+  int64_t a_col_stride = 1;
+  int64_t b_col_stride = 1;
+  int64_t c_col_stride = 1;
+  int64_t d_col_stride = 1;
+  int64_t bias_stride = 1;
+  int32_t a_element_bytes = 4;
+  int32_t b_element_bytes = 4;
+  DType a_dtype = DType::kF32;
+  DType b_dtype = DType::kF32;
+  DType c_dtype = DType::kF32;
+  DType d_dtype = DType::kF32;
+  DType bias_dtype = DType::kF32;
+  VectorArguments row_scale{}, bias_scale{};
+
+  /// Rows of D outside all groups to be zeroed: before offsets[0] and from offsets[num_groups] to
+  /// m; null: none.
+  const int64_t* zero_outside = nullptr;
+  char* zero_data = nullptr;
+  int32_t zero_element_bytes = 0;
+  int64_t zero_rows = 0;  ///< m
+  int64_t zero_cols = 0;
+  int64_t zero_row_stride = 0;
+};
+
+}  // namespace cadre::sm80

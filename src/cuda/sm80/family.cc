@@ -1,0 +1,196 @@
+// The portable family: which kernel a problem gets, and the arguments of the product kernels.
+#include "cuda/sm80/family.h"
+
+#include <algorithm>
+#include <array>
+
+#include "cuda/sm80/launchers.h"
+#include "cuda/sm80/prepare.h"
+
+namespace cadre::sm80 {
+namespace {
+
+constexpr std::string_view kMmaWide = "sm80/mma_128x256";
+constexpr std::string_view kMma = "sm80/mma_128x128";
+constexpr std::string_view kInt8 = "sm80/int8";
+constexpr std::string_view kTf32 = "sm80/tf32";
+constexpr std::string_view kF32 = "sm80/f32";
+constexpr std::string_view kF64 = "sm80/f64";
+constexpr std::string_view kBiasGrad = "sm80/bias_grad";
+constexpr std::array kKernels = {kMmaWide, kMma, kInt8, kTf32, kF32, kF64, kBiasGrad};
+
+/// Both operands of one 16-bit type: what the tensor cores take as it is.
+bool is_16bit_pair(const plan::Problem& problem) {
+  const DType dtype = problem.lhs.dtype;
+  return dtype == problem.rhs.dtype && (dtype == DType::kBF16 || dtype == DType::kF16) &&
+         problem.compute == DType::kF32;
+}
+
+/// The kernels that compute this problem as the contract demands, best first. All of them add over
+/// K in one order.
+std::vector<std::string_view> candidates(const plan::Problem& problem) {
+  if (problem.op == plan::Op::kBiasGrad) return {kBiasGrad};
+  if (problem.compute == DType::kI32) return {kInt8};
+  if (problem.compute == DType::kF64) return {kF64};
+  if (is_16bit_pair(problem)) {
+    return problem.n > 128 ? std::vector{kMmaWide, kMma} : std::vector{kMma, kMmaWide};
+  }
+  if (problem.precision == Precision::kTf32) return {kTf32};
+  return {kF32};
+}
+
+plan::Config config_of(std::string_view kernel) {
+  plan::Config config{.kernel = std::string(kernel), .threads = 256};
+  if (kernel == kBiasGrad) {
+    config.threads = 128;
+    return config;
+  }
+  config.tile_m = config.tile_n = kernel == kF64 ? 64 : 128;
+  config.tile_k = 16;
+  if (kernel == kMma || kernel == kMmaWide || kernel == kInt8) {
+    config.tile_n = kernel == kMmaWide ? 256 : 128;
+    config.tile_k = kernel == kInt8 ? 64 : 32;
+    config.stages = 4;
+    config.threads = kernel == kMmaWide ? 256 : 128;
+  }
+  return config;
+}
+
+VectorArguments vector_arguments(const TensorView& view) {
+  if (!view.given()) return {};
+  return {static_cast<const char*>(view.data), view.strides[0], view.dtype};
+}
+
+/// A stacked operand stored column by column is the same memory as its transpose stored row by row;
+/// the kernels load the latter 16 bytes at a time. True when it was turned around.
+bool turn_around(GroupedTensor* tensor) {
+  if (tensor->placement != Placement::kStacked || tensor->col_stride == 1 ||
+      tensor->row_stride != 1) {
+    return false;
+  }
+  std::swap(tensor->rows, tensor->cols);
+  std::swap(tensor->row_stride, tensor->col_stride);
+  return true;
+}
+
+ProductArguments product_arguments(const plan::Problem& problem, const plan::Operands& operands,
+                                   const PrepareArguments& prepared) {
+  ProductArguments args{.table = prepared.table, .num_groups = problem.num_local_groups};
+  args.a_rows_along_k = prepared.transpose_a || problem.op == plan::Op::kTgmm;
+  args.b_rows_along_n = prepared.transpose_b;
+  args.a_col_stride = operands.lhs.col_stride;
+  args.b_col_stride = operands.rhs.col_stride;
+  args.c_col_stride = operands.c.col_stride;
+  args.d_col_stride = operands.out.col_stride;
+  args.bias_stride = operands.bias.col_stride;
+  args.a_element_bytes = prepared.a.element_bytes;
+  args.b_element_bytes = prepared.b.element_bytes;
+  args.a_dtype = operands.lhs.dtype;
+  args.b_dtype = operands.rhs.dtype;
+  args.c_dtype = operands.c.dtype;
+  args.d_dtype = operands.out.dtype;
+  args.bias_dtype = operands.bias.dtype;
+  args.row_scale = vector_arguments(operands.row_scale);
+  args.bias_scale = vector_arguments(operands.bias_scale);
+  // With beta uncovered rows keep what they hold; a list has none.
+  if (problem.op == plan::Op::kGmm && problem.tail == Tail::kZero && !problem.has_beta &&
+      operands.out.placement == Placement::kRows) {
+    args.zero_outside = prepared.offsets;
+    args.zero_data = prepared.d.data;
+    args.zero_element_bytes = prepared.d.element_bytes;
+    args.zero_rows = problem.m;
+    args.zero_cols = problem.n;
+    args.zero_row_stride = operands.out.row_stride;
+  }
+  return args;
+}
+
+/// An upper bound of the blocks that find something to do: tiles, or rows to zero (a few for each
+/// block).
+int64_t useful_blocks(const plan::Problem& problem, const plan::Config& config) {
+  const auto tiles = [](int64_t extent, int32_t tile) { return (extent + tile - 1) / tile; };
+  const int64_t columns = tiles(problem.n, config.tile_n);
+  if (problem.op == plan::Op::kTgmm) {
+    return tiles(problem.k, config.tile_m) * columns * problem.num_local_groups;
+  }
+  if (problem.op == plan::Op::kGroupedGemm) {
+    return tiles(problem.m, config.tile_m) * columns * problem.num_local_groups;
+  }
+  constexpr int64_t kZeroRowsOfBlock = 8;
+  return (tiles(problem.m, config.tile_m) + problem.num_local_groups) * columns +
+         problem.m / kZeroRowsOfBlock;
+}
+
+class PortableFamily final : public cuda::KernelFamily {
+ public:
+  std::span<const std::string_view> kernels() const override { return kKernels; }
+
+  Status supports(const plan::Problem& problem,
+                  const cuda::DeviceProperties& device) const override {
+    if (device.major < 8) {
+      return Status::unsupported(text("needs compute capability 8.0, ", device.name, " has ",
+                                      device.major, ".", device.minor));
+    }
+    if (is_fp8(problem.lhs.dtype) || is_fp8(problem.rhs.dtype)) {
+      return Status::unsupported("takes no fp8 operands");
+    }
+    return {};
+  }
+
+  Status configure(const plan::Problem& problem, const cuda::DeviceProperties& /*device*/,
+                   const char* pinned, plan::Config* config) const override {
+    const std::vector<std::string_view> names = candidates(problem);
+    if (pinned != nullptr && std::find(names.begin(), names.end(), pinned) == names.end()) {
+      return Status::unsupported(text(pinned, " doesn't compute such a problem"));
+    }
+    *config = config_of(pinned != nullptr ? std::string_view(pinned) : names.front());
+    return {};
+  }
+
+  size_t scratch_bytes(const plan::Problem& problem,
+                       const plan::Config& /*config*/) const override {
+    if (problem.op == plan::Op::kBiasGrad) return 0;
+    return GroupEntries::bytes(problem.num_local_groups);
+  }
+
+  Status launch(const cuda::Launch& launch, const plan::Problem& given, const plan::Config& config,
+                const plan::Operands& given_operands) const override {
+    plan::Problem problem = given;
+    plan::Operands operands = given_operands;
+    if (turn_around(&operands.rhs)) problem.transpose_rhs = !problem.transpose_rhs;
+    if (problem.op == plan::Op::kGroupedGemm && turn_around(&operands.lhs)) {
+      problem.transpose_lhs = !problem.transpose_lhs;
+    }
+    PrepareArguments prepared;
+    if (Status status = prepare(launch, problem, config, operands, &prepared); !status.ok()) {
+      return status;
+    }
+    const ProductArguments args = product_arguments(problem, operands, prepared);
+    const ProductLaunch product{
+        .launch = launch,
+        .config = config,
+        .args = args,
+        .layout = {.a_k_major = !args.a_rows_along_k, .b_k_major = args.b_rows_along_n},
+        .useful_blocks = useful_blocks(problem, config)};
+    if (config.kernel == kInt8) return launch_int8(product);
+    if (config.kernel == kF64) return launch_f64(product);
+    if (config.kernel == kF32) return launch_f32(product);
+    if (config.kernel == kTf32) return launch_tf32(product);
+    return problem.lhs.dtype == DType::kBF16 ? launch_bf16(product) : launch_f16(product);
+  }
+
+  Status launch_bias_grad(const cuda::Launch& launch, const plan::Problem& problem,
+                          const plan::Config& /*config*/, const BiasGradArgs& args,
+                          const std::vector<int64_t>& host_offsets) const override {
+    return sm80::launch_bias_grad(launch, problem, args, host_offsets);
+  }
+};
+
+}  // namespace
+
+const cuda::KernelFamily& portable_family() {
+  static const PortableFamily family;
+  return family;
+}
+
+}  // namespace cadre::sm80

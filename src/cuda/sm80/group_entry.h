@@ -1,0 +1,63 @@
+// What the portable kernels know of a group: one dense product. A small kernel (prepare_kernel.cu)
+// fills a table of these in the workspace from whatever the op and the operands are; the product
+// kernels see nothing else.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cadre::sm80 {
+
+/// Operands that can be moved 16 bytes at a time: base and row stride are multiples of 16 bytes,
+/// the other stride is 1.
+enum VectorFlag : uint32_t {
+  kVectorA = 1,
+  kVectorB = 2,
+  kVectorC = 4,
+  kVectorD = 8,
+  kVectorBias = 16
+};
+
+/// D [m, n] = row_scale * (alpha * A @ B + bias_scale * bias) + beta * C. Row strides are those of
+/// the stored matrices, in elements; the other strides are the same for all groups
+/// (ProductArguments).
+struct GroupEntry {
+  const char* a;
+  const char* b;
+  const char* c;
+  char* d;
+  const char* bias;
+  int64_t m;
+  int64_t n;
+  int64_t k;
+  int64_t a_row_stride;
+  int64_t b_row_stride;
+  int64_t c_row_stride;
+  int64_t d_row_stride;
+  int64_t row_begin;  ///< of the group's first row among the [m] vectors row_scale and bias_scale
+  double alpha;
+  double beta;
+  uint32_t vector_flags;
+  uint32_t unused;
+};
+
+/// The table at Workspace::scratch(): tile_ends[i] tiles belong to groups 0 .. i, then the entries.
+struct GroupEntries {
+  int64_t* tile_ends;
+  GroupEntry* entries;
+
+  static size_t bytes(int64_t num_groups) {
+    return static_cast<size_t>(num_groups) * (sizeof(int64_t) + sizeof(GroupEntry)) + kSlack;
+  }
+  static GroupEntries at(void* scratch, int64_t num_groups) {
+    char* start = static_cast<char*>(scratch);
+    const size_t ends =
+        (static_cast<size_t>(num_groups) * sizeof(int64_t) + kSlack - 1) / kSlack * kSlack;
+    return {reinterpret_cast<int64_t*>(start), reinterpret_cast<GroupEntry*>(start + ends)};
+  }
+
+ private:
+  static constexpr size_t kSlack = 16;
+};
+
+}  // namespace cadre::sm80

@@ -1,0 +1,38 @@
+// Picks the instantiation of the tensor-core kernel for a layout.
+#pragma once
+
+#include <algorithm>
+
+#include "cuda/sm80/launchers.h"
+#include "cuda/sm80/mma_kernel.cuh"
+
+namespace cadre::sm80 {
+
+template <typename Traits>
+Status launch_mma(const ProductLaunch& product) {
+  const int64_t resident = int64_t{product.launch.sm_count} * Traits::kBlocksOfSm;
+  const cuda::GridShape shape{
+      .blocks = static_cast<unsigned>(std::clamp<int64_t>(product.useful_blocks, 1, resident)),
+      .threads = Traits::kThreads,
+      .shared_bytes = Traits::kSharedBytes};
+  return cuda::launch_kernel(product.launch, product.config.kernel, mma_kernel<Traits>, shape,
+                             product.args);
+}
+
+template <typename Element, int kTileN>
+Status launch_mma_layout(const ProductLaunch& product) {
+  if (product.layout.a_k_major) {
+    return product.layout.b_k_major ? launch_mma<MmaTraits<Element, true, true, kTileN>>(product)
+                                    : launch_mma<MmaTraits<Element, true, false, kTileN>>(product);
+  }
+  return product.layout.b_k_major ? launch_mma<MmaTraits<Element, false, true, kTileN>>(product)
+                                  : launch_mma<MmaTraits<Element, false, false, kTileN>>(product);
+}
+
+template <typename Element>
+Status launch_mma_tile(const ProductLaunch& product) {
+  return product.config.tile_n == 256 ? launch_mma_layout<Element, 256>(product)
+                                      : launch_mma_layout<Element, 128>(product);
+}
+
+}  // namespace cadre::sm80

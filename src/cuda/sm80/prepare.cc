@@ -1,0 +1,99 @@
+// Fills PrepareArguments from a call.
+#include "cuda/sm80/prepare.h"
+
+#include "plan/group_offsets.h"
+
+namespace cadre::sm80 {
+namespace {
+
+cuda::SizesForm form_of(DType dtype) {
+  if (dtype == DType::kI32) return cuda::SizesForm::kI32;
+  return dtype == DType::kU32 ? cuda::SizesForm::kU32 : cuda::SizesForm::kI64;
+}
+
+ExtentArguments extent_arguments(const Extent& extent, cuda::CarriedWords* words) {
+  ExtentArguments args{.uniform = extent.uniform, .max = extent.max};
+  if (!extent.varies()) return args;
+  const GroupSizes& values = extent.per_group;
+  if (values.device.kind == DeviceKind::kCuda) {
+    args.values = values.data;
+    args.form = form_of(values.dtype);
+    return args;
+  }
+  // Host values were checked by the op.
+  std::vector<int64_t> wide(static_cast<size_t>(values.count));
+  for (int64_t i = 0; i < values.count; ++i) {
+    wide[static_cast<size_t>(i)] = plan::read_index(values.data, values.dtype, i);
+  }
+  args.values = words->add(wide.data(), values.count);
+  args.max = INT64_MAX;
+  return args;
+}
+
+TensorArguments tensor_arguments(const GroupedTensor& tensor, cuda::CarriedWords* words) {
+  TensorArguments args{.placement = tensor.placement,
+                       .element_bytes = static_cast<int32_t>(size_of(tensor.dtype)),
+                       .data = static_cast<char*>(tensor.data),
+                       .pointers = words->add_list(tensor),
+                       .group_stride = tensor.group_stride,
+                       .row_stride = tensor.row_stride,
+                       .col_stride = tensor.col_stride,
+                       .capacity = tensor.capacity};
+  const bool uniform = !tensor.rows.varies() && !tensor.cols.varies();
+  // A list of one shape and without a stride has rows without gaps.
+  if (tensor.placement == Placement::kList && uniform && tensor.row_stride == 0) {
+    args.row_stride = tensor.cols.uniform;
+  }
+  args.rows = extent_arguments(tensor.rows, words);
+  args.cols = extent_arguments(tensor.cols, words);
+  if (tensor.placement == Placement::kPacked) {
+    args.offsets = extent_arguments(tensor.offsets, words);
+  }
+  return args;
+}
+
+ScalarArguments scalar_arguments(const GroupScalars& scalars) {
+  ScalarArguments args{.uniform = scalars.uniform};
+  if (!scalars.varies()) return args;
+  args.values = scalars.per_group.data;
+  args.stride = scalars.per_group.strides[0];
+  args.is_f64 = scalars.per_group.dtype == DType::kF64;
+  return args;
+}
+
+}  // namespace
+
+Status prepare(const cuda::Launch& launch, const plan::Problem& problem, const plan::Config& config,
+               const plan::Operands& operands, PrepareArguments* args) {
+  cuda::CarriedWords words(launch);
+  args->op = problem.op;
+  args->transpose_a = problem.transpose_lhs;
+  args->transpose_b = problem.transpose_rhs;
+  args->reads_c = problem.has_beta;
+  if (problem.op == plan::Op::kGroupedGemm) {
+    args->groups = {.num_groups = problem.num_groups,
+                    .num_local = problem.num_local_groups,
+                    .fault = launch.fault};
+  } else {
+    args->groups = cuda::group_inputs(launch, problem, operands.group_sizes, operands.host_offsets,
+                                      operands.group_offset, &words);
+  }
+  args->offsets = launch.workspace.offsets();
+  args->n = problem.n;
+  args->k = problem.k;
+  args->a = tensor_arguments(operands.lhs, &words);
+  args->b = tensor_arguments(operands.rhs, &words);
+  args->d = tensor_arguments(operands.out, &words);
+  // Without C of its own (or with one that is out) nothing more has to be carried.
+  args->c = problem.has_beta && problem.c.given() ? tensor_arguments(operands.c, &words) : args->d;
+  args->bias = tensor_arguments(operands.bias, &words);
+  args->alpha = scalar_arguments(operands.alpha);
+  args->beta = scalar_arguments(operands.beta);
+  args->tile_m = config.tile_m;
+  args->tile_n = config.tile_n;
+  args->table = GroupEntries::at(launch.workspace.scratch(), problem.num_local_groups);
+  if (Status status = words.send(); !status.ok()) return status;
+  return launch_prepare(launch, *args);
+}
+
+}  // namespace cadre::sm80

@@ -1,0 +1,236 @@
+// One block turns sizes, dims, pointers and scalars of a call into the table of GroupEntry and the
+// tile counts. It is the only portable kernel that knows which op runs, and the place where what
+// lies on the device is validated.
+#include "cuda/group_inputs.cuh"
+#include "cuda/sm80/prepare.h"
+
+namespace cadre::sm80 {
+namespace {
+
+using cuda::kScanThreads;
+
+__device__ int64_t value_of(const ExtentArguments& extent, int64_t group) {
+  return extent.values == nullptr ? extent.uniform
+                                  : cuda::read_form(extent.values, extent.form, group);
+}
+
+__device__ bool in_range(const ExtentArguments& extent, int64_t value) {
+  return value >= 0 && (extent.values == nullptr || value <= extent.max);
+}
+
+__device__ double value_of(const ScalarArguments& scalars, int64_t group) {
+  if (scalars.values == nullptr) return scalars.uniform;
+  return scalars.is_f64 ? static_cast<const double*>(scalars.values)[group * scalars.stride]
+                        : static_cast<const float*>(scalars.values)[group * scalars.stride];
+}
+
+struct Matrix {
+  int64_t rows;
+  int64_t cols;
+  int64_t row_stride;
+  char* data;
+};
+
+/// Elements from the first to the last one of a packed matrix, saturated: nothing here can
+/// overflow.
+__device__ int64_t packed_elements(const TensorArguments& tensor, const Matrix& matrix) {
+  if (matrix.rows == 0 || matrix.cols == 0) return 0;
+  __extension__ using Wide = __int128;
+  const Wide elements = static_cast<Wide>(matrix.rows - 1) * matrix.row_stride +
+                        static_cast<Wide>(matrix.cols - 1) * tensor.col_stride + 1;
+  constexpr int64_t kCap = int64_t{1} << 61;
+  return elements > kCap ? kCap : static_cast<int64_t>(elements);
+}
+
+/// Dims of a group's matrix, false when they are out of range (then they are 0).
+__device__ bool read_dims(const TensorArguments& tensor, int64_t group, Matrix* matrix) {
+  *matrix = {value_of(tensor.rows, group), value_of(tensor.cols, group), tensor.row_stride,
+             nullptr};
+  const bool good = in_range(tensor.rows, matrix->rows) && in_range(tensor.cols, matrix->cols);
+  if (!good) matrix->rows = matrix->cols = 0;
+  const bool own = tensor.placement == Placement::kList || tensor.placement == Placement::kPacked;
+  if (own && tensor.row_stride == 0) matrix->row_stride = matrix->cols;
+  return good;
+}
+
+/// The address of a group's matrix in any placement but kRows and kPacked.
+__device__ char* address_of(const TensorArguments& tensor, int64_t group) {
+  if (tensor.placement == Placement::kList) return static_cast<char*>(tensor.pointers[group]);
+  return tensor.data + group * tensor.group_stride * tensor.element_bytes;
+}
+
+__device__ char* row_address(const TensorArguments& tensor, int64_t row) {
+  return tensor.data + row * tensor.row_stride * tensor.element_bytes;
+}
+
+__device__ uint32_t vector_flag(const TensorArguments& tensor, const void* data, int64_t row_stride,
+                                uint32_t flag) {
+  const auto bits =
+      reinterpret_cast<uint64_t>(data) | static_cast<uint64_t>(row_stride * tensor.element_bytes);
+  return tensor.col_stride == 1 && bits % 16 == 0 ? flag : 0;
+}
+
+__device__ void fill_flags(const PrepareArguments& args, GroupEntry* entry) {
+  entry->vector_flags = vector_flag(args.a, entry->a, entry->a_row_stride, kVectorA) |
+                        vector_flag(args.b, entry->b, entry->b_row_stride, kVectorB) |
+                        vector_flag(args.c, entry->c, entry->c_row_stride, kVectorC) |
+                        vector_flag(args.d, entry->d, entry->d_row_stride, kVectorD) |
+                        vector_flag(args.bias, entry->bias, 0, kVectorBias);
+}
+
+__device__ void gmm_entry(const PrepareArguments& args, int64_t group, GroupEntry* entry) {
+  const int64_t begin = args.offsets[group];
+  int64_t rows = args.offsets[group + 1] - begin;
+  // The matrices of a list hold so many rows and no more.
+  for (const TensorArguments* tensor : {&args.d, &args.c}) {
+    if (tensor->placement == Placement::kList && rows > tensor->rows.uniform) {
+      rows = tensor->rows.uniform;
+      cuda::report_fault(args.groups.fault, plan::DeviceFault::kExtent);
+    }
+  }
+  entry->m = rows;
+  entry->n = args.n;
+  entry->k = args.k;
+  entry->a = row_address(args.a, begin);
+  entry->b = address_of(args.b, group);
+  entry->d =
+      args.d.placement == Placement::kRows ? row_address(args.d, begin) : address_of(args.d, group);
+  entry->c =
+      args.c.placement == Placement::kRows ? row_address(args.c, begin) : address_of(args.c, group);
+  entry->row_begin = begin;
+}
+
+__device__ void tgmm_entry(const PrepareArguments& args, int64_t group, GroupEntry* entry) {
+  const int64_t begin = args.offsets[group];
+  entry->m = args.k;
+  entry->n = args.n;
+  entry->k = args.offsets[group + 1] - begin;
+  entry->a = row_address(args.a, begin);
+  entry->b = row_address(args.b, begin);
+  entry->c = address_of(args.c, group);
+  entry->d = address_of(args.d, group);
+  entry->row_begin = 0;
+}
+
+/// Where the groups of a packed tensor start, summed over the block; the positions carry on from
+/// step to step.
+__device__ int64_t packed_begin(const TensorArguments& tensor, const Matrix& matrix, int64_t group,
+                                bool real, int64_t* carried) {
+  __shared__ int64_t total;
+  constexpr int64_t kCap = int64_t{1} << 61;
+  const int64_t elements = real ? packed_elements(tensor, matrix) : 0;
+  const cuda::BlockSums sums = cuda::capped_block_scan(elements, kCap);
+  const int64_t before = *carried;
+  if (threadIdx.x == kScanThreads - 1) total = min(before + sums.inclusive, kCap);
+  __syncthreads();
+  *carried = total;
+  __syncthreads();
+  if (tensor.offsets.values != nullptr) {
+    return real ? value_of(tensor.offsets, group) : 0;
+  }
+  return min(before + sums.exclusive, kCap);
+}
+
+/// Address of a matrix of a grouped_gemm tensor; false when it doesn't fit its packed buffer.
+__device__ bool place(const TensorArguments& tensor, int64_t begin, int64_t group, Matrix* matrix) {
+  if (tensor.placement != Placement::kPacked) {
+    matrix->data = address_of(tensor, group);
+    return true;
+  }
+  const int64_t elements = packed_elements(tensor, *matrix);
+  matrix->data = tensor.data + begin * tensor.element_bytes;
+  return begin >= 0 && begin <= tensor.capacity && elements <= tensor.capacity - begin;
+}
+
+/// All threads of the block call this together; `real` says whether the thread has a group.
+__device__ void grouped_gemm_entry(const PrepareArguments& args, int64_t group, bool real,
+                                   int64_t (&carried)[4], GroupEntry* entry) {
+  const TensorArguments* tensors[4] = {&args.a, &args.b, &args.d, &args.c};
+  Matrix matrices[4] = {};
+  bool good = true;
+  const int used = args.reads_c ? 4 : 3;
+  for (int i = 0; i < used; ++i) {
+    if (real) good = read_dims(*tensors[i], group, &matrices[i]) && good;
+    int64_t begin = 0;
+    if (tensors[i]->placement == Placement::kPacked) {
+      begin = packed_begin(*tensors[i], matrices[i], group, real, &carried[i]);
+    }
+    if (real) good = place(*tensors[i], begin, group, &matrices[i]) && good;
+  }
+  if (!real) return;
+  const Matrix& a = matrices[0];
+  const Matrix& b = matrices[1];
+  const Matrix& d = matrices[2];
+  const Matrix& c = matrices[3];
+  const int64_t k = args.transpose_a ? a.rows : a.cols;
+  good = good && (args.transpose_a ? a.cols : a.rows) == d.rows;
+  good = good && (args.transpose_b ? b.rows : b.cols) == d.cols;
+  good = good && (args.transpose_b ? b.cols : b.rows) == k;
+  good = good && (!args.reads_c || (c.rows == d.rows && c.cols == d.cols));
+  if (!good) cuda::report_fault(args.groups.fault, plan::DeviceFault::kExtent);
+  entry->m = good ? d.rows : 0;
+  entry->n = good ? d.cols : 0;
+  entry->k = good ? k : 0;
+  entry->a = a.data;
+  entry->b = b.data;
+  entry->c = c.data;
+  entry->d = d.data;
+  entry->a_row_stride = a.row_stride;
+  entry->b_row_stride = b.row_stride;
+  entry->c_row_stride = c.row_stride;
+  entry->d_row_stride = d.row_stride;
+  entry->row_begin = 0;
+}
+
+__global__ void __launch_bounds__(kScanThreads)
+    prepare_kernel(const __grid_constant__ PrepareArguments args) {
+  const bool ragged = args.op != plan::Op::kGroupedGemm;
+  if (ragged) {
+    cuda::scan_groups(args.groups, args.offsets);
+    __syncthreads();  // the block's own offsets are read below
+  }
+  constexpr int64_t kCap = int64_t{1} << 61;
+  __shared__ int64_t tiles_so_far;
+  if (threadIdx.x == 0) tiles_so_far = 0;
+  int64_t carried[4] = {0, 0, 0, 0};
+  const int64_t groups = args.groups.num_local;
+  for (int64_t first = 0; first < groups; first += kScanThreads) {
+    const int64_t group = first + threadIdx.x;
+    const bool real = group < groups;
+    GroupEntry entry{};
+    entry.a_row_stride = args.a.row_stride;
+    entry.b_row_stride = args.b.row_stride;
+    entry.c_row_stride = args.c.row_stride;
+    entry.d_row_stride = args.d.row_stride;
+    if (!ragged) {
+      grouped_gemm_entry(args, group, real, carried, &entry);
+    } else if (real) {
+      args.op == plan::Op::kGmm ? gmm_entry(args, group, &entry) : tgmm_entry(args, group, &entry);
+    }
+    int64_t tiles = 0;
+    if (real) {
+      entry.alpha = value_of(args.alpha, group);
+      entry.beta = value_of(args.beta, group);
+      if (args.bias.placement != Placement::kAbsent) entry.bias = address_of(args.bias, group);
+      fill_flags(args, &entry);
+      args.table.entries[group] = entry;
+      tiles =
+          ((entry.m + args.tile_m - 1) / args.tile_m) * ((entry.n + args.tile_n - 1) / args.tile_n);
+    }
+    const cuda::BlockSums sums = cuda::capped_block_scan(tiles, kCap);
+    const int64_t before = tiles_so_far;
+    if (real) args.table.tile_ends[group] = before + sums.inclusive;
+    __syncthreads();
+    if (threadIdx.x == kScanThreads - 1) tiles_so_far = before + sums.inclusive;
+    __syncthreads();
+  }
+}
+
+}  // namespace
+
+Status launch_prepare(const cuda::Launch& launch, const PrepareArguments& args) {
+  return cuda::launch_kernel(launch, "sm80/prepare", prepare_kernel,
+                             {.threads = static_cast<unsigned>(kScanThreads)}, args);
+}
+
+}  // namespace cadre::sm80
