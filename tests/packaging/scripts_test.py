@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Tests that the checks of scripts/ find what they are there to find, each in a small tree of its own.
+
+usage: scripts_test.py SCRIPTS_FOLDER
+"""
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SCRIPTS = Path(sys.argv.pop(1))
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+
+    def write(self, path, text):
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def run_script(self, name, *arguments):
+        (self.root / "scripts").mkdir(exist_ok=True)
+        shutil.copy(SCRIPTS / name, self.root / "scripts")
+        done = subprocess.run([sys.executable, f"scripts/{name}", *arguments], cwd=self.root, capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+
+class Includes(Tree):
+    def setUp(self):
+        super().setUp()
+        for header in ("include/cadre/gmm.h", "src/core/text.h", "src/plan/problem.h", "src/ops/checker.h"):
+            self.write(header, "#pragma once\n")
+
+    def check(self, path, include):
+        self.write(path, f"#include {include}\n")
+        return self.run_script("check_includes.py")
+
+    def test_downward_and_public_includes_pass(self):
+        self.write("src/core/text.cc", '#include "core/text.h"\n#include "cadre/gmm.h"\n#include <vector>\n')
+        self.assertEqual(self.check("src/plan/problem.cc", '"core/text.h"')[0], 0)
+
+    def test_an_upward_include_fails(self):
+        status, text = self.check("src/plan/problem.cc", '"ops/checker.h"')
+        self.assertEqual(status, 1)
+        self.assertIn("src/plan/problem.cc:1: ops/checker.h: src/plan must not include src/ops", text)
+
+    def test_a_relative_path_is_no_way_around(self):
+        self.assertEqual(self.check("src/core/text.cc", '"../plan/problem.h"')[0], 1)
+
+    def test_a_public_header_includes_nothing_internal(self):
+        self.assertEqual(self.check("include/cadre/tgmm.h", '"core/text.h"')[0], 1)
+
+    def test_an_example_sees_public_headers_alone(self):
+        self.assertEqual(self.check("examples/01_gmm.cc", '"plan/problem.h"')[0], 1)
+
+    def test_a_framework_header_stays_in_its_room(self):
+        self.assertEqual(self.check("bindings/torch/shim.cc", "<torch/csrc/stable/library.h>")[0], 0)
+        self.assertEqual(self.check("src/ops/gmm.cc", "<torch/csrc/stable/library.h>")[0], 1)
+
+
+class Regressions(Tree):
+    def check(self, *tests):
+        self.write("tests/unit/a_test.cc", "TEST(Tail, IsZero) {}\n  TEST_P(OnEveryBackend,\n         KeepsNan) {}\n")
+        self.write("tests/python/test_a.py", "class TestA:\n    def test_grad(self):\n        pass\n")
+        rows = "".join(f"| {number} | bug | area | {test} |\n" for number, test in enumerate(tests, start=1))
+        self.write("docs/regressions.md", "| # | bug | area | test |\n|---|---|---|---|\n" + rows)
+        return self.run_script("check_regressions.py")
+
+    def test_existing_tests_files_and_open_rows_pass(self):
+        status, text = self.check("`Tail.IsZero`", "`OnEveryBackend.KeepsNan`, `tests/python/test_a.py::TestA::test_grad`",
+                                  "`docs/regressions.md`", "not yet: FP8")
+        self.assertEqual(status, 0, text)
+        self.assertIn("4 bugs, 1 not yet tested", text)
+
+    def test_a_name_that_does_not_exist_fails(self):
+        for name in ("Tail.IsOne", "tests/python/test_a.py::test_hessian", "tests/python/test_b.py::test_grad", "docs/none.md"):
+            status, text = self.check(f"`{name}`")
+            self.assertEqual(status, 1, name)
+            self.assertIn(f"row 1: no such test or file: {name}", text)
+
+    def test_a_row_without_a_name_fails(self):
+        self.assertEqual(self.check("see the tests")[0], 1)
+
+    def test_a_missing_table_fails(self):
+        self.assertEqual(self.run_script("check_regressions.py")[0], 1)
+
+
+class Summary(Tree):
+    GTEST = """<testsuites><testsuite name="S">
+        <testcase name="A" classname="S" status="run"/>
+        <testcase name="B" classname="S" status="run">{}</testcase>
+        </testsuite></testsuites>"""
+    CTEST = '<testsuite><testcase name="unit" status="{}"/><testcase name="example" status="run"/></testsuite>'
+
+    def summary(self, inside="", ctest_status="run"):
+        self.write("results/unit.xml", self.GTEST.format(inside))
+        self.write("results/ctest-junit", self.CTEST.format(ctest_status))
+        status, text = self.run_script("test_summary.py", "results")
+        return status, text.splitlines()
+
+    def test_cases_and_plain_programs_are_counted(self):
+        self.assertEqual(self.summary(), (0, ["== Summary", "3 passed, 0 failed, 0 skipped"]))
+
+    def test_a_skip_is_named_and_not_counted_as_passed(self):
+        status, lines = self.summary('<skipped message="x.cc:3&#x0A;no GPU"/>')
+        self.assertEqual((status, lines[-1]), (0, "2 passed, 0 failed, 1 skipped"))
+        self.assertIn("  skipped: S.B (no GPU)", lines)
+
+    def test_a_failure_fails(self):
+        status, lines = self.summary('<failure message="no"/>', "fail")
+        self.assertEqual((status, lines[-1]), (1, "2 passed, 1 failed, 0 skipped"))
+
+    def test_a_crash_after_the_last_case_fails(self):
+        self.assertEqual(self.summary(ctest_status="fail")[0], 1)
+
+    def test_nothing_run_is_a_failure(self):
+        self.write("results/ctest-junit", "<testsuite/>")
+        self.assertEqual(self.run_script("test_summary.py", "results")[0], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
