@@ -26,7 +26,7 @@ build: ## build the library and the command line tool (build/release/cadre)
 
 test: ## build everything and run the C++ and the Python tests
 	@scripts/setup_apt.sh build test
-	@scripts/setup_python.sh
+	@scripts/setup_python.sh requirements/*.txt
 	@$(CONFIGURE) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
 	@scripts/run_tests.sh $(PRESET) --label-exclude packaging

@@ -1,0 +1,229 @@
+// XLA FFI handlers over the C ABI, for CPU and CUDA. Operands may carry leading batch dims.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "batched_views.h"
+#include "cadre/c_api.h"
+#include "runtime.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace cadre_jax {
+namespace {
+
+/// The operands of a handler, in order, then checked for the batch dims of the result.
+class Operands {
+ public:
+  Operands(ffi::RemainingArgs args, int64_t batch_rank, cadre_device device) {
+    for (size_t i = 0; i < args.size(); ++i) {
+      auto buffer = args.get<ffi::AnyBuffer>(i);
+      if (buffer.has_value()) views_.emplace_back(*buffer, batch_rank, device);
+    }
+  }
+  size_t size() const { return views_.size(); }
+  const BatchedView& operator[](size_t i) const { return views_[i]; }
+
+ private:
+  std::vector<BatchedView> views_;
+};
+
+/// Group sizes and group_offset of one batch entry, as every op's args have them.
+template <typename Args>
+void set_groups(const Place& place, const BatchedView& sizes, const BatchedView& offset,
+                int64_t index, const std::vector<int64_t>& batch, Args* args) {
+  args->group_sizes = {sizes.data_at(index, batch), sizes.dtype(), place.device, sizes.shape()[0]};
+  const void* value = offset.data_at(index, batch);
+  if (place.device.kind == CADRE_CUDA) {
+    args->group_offset_on_device = value;
+    args->group_offset_dtype = offset.dtype();
+  } else {
+    args->group_offset = offset.dtype() == CADRE_I64 ? *static_cast<const int64_t*>(value)
+                                                     : *static_cast<const int32_t*>(value);
+  }
+}
+
+cadre_call_options options_for(const Place& place, int64_t precision) {
+  cadre_call_options options;
+  cadre_call_options_init(&options, sizeof(options));
+  options.stream = place.stream;
+  options.precision = static_cast<int32_t>(precision);
+  return options;
+}
+
+/// Runs `call(index)` for each batch entry until one fails.
+template <typename Call>
+ffi::Error for_each_entry(const Place& place, const std::vector<int64_t>& batch, Call call) {
+  if (context() == nullptr) {
+    return {ffi::ErrorCode::kFailedPrecondition, "cadre: import cadre.jax before running this"};
+  }
+  note_stream(place);
+  for (int64_t index = 0; index < entries(batch); ++index) {
+    const cadre_status_code code = call(index);
+    if (code != CADRE_OK) return to_error(code);
+  }
+  return ffi::Error::Success();
+}
+
+/// lhs [m,k], rhs [g,k,n] or [g,n,k], group_sizes, group_offset, optional bias [g,n] -> [m,n]
+ffi::Error gmm(const Place& place, ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> result,
+               bool transpose_rhs, int64_t batch_rank, int64_t precision) {
+  const Operands operands(args, batch_rank, place.device);
+  const BatchedView out(*result, batch_rank, place.device);
+  const cadre_call_options options = options_for(place, precision);
+  return for_each_entry(place, out.batch(), [&](int64_t index) {
+    const cadre_tensor lhs = operands[0].tensor_at(index, out.batch());
+    const cadre_tensor rhs_tensor = operands[1].tensor_at(index, out.batch());
+    const cadre_tensor out_tensor = out.tensor_at(index, out.batch());
+    const cadre_grouped_tensor rhs = cadre_grouped_from_tensor(&rhs_tensor);
+    const cadre_grouped_tensor out_rows = cadre_grouped_from_tensor(&out_tensor);
+    cadre_gmm_args call;
+    cadre_gmm_args_init(&call, sizeof(call));
+    call.lhs = &lhs;
+    call.rhs = &rhs;
+    call.out = &out_rows;
+    call.transpose_rhs = transpose_rhs;
+    call.options = &options;
+    set_groups(place, operands[2], operands[3], index, out.batch(), &call);
+    cadre_grouped_tensor bias;
+    if (operands.size() > 4) {
+      const cadre_tensor bias_tensor = operands[4].tensor_at(index, out.batch());
+      bias = cadre_grouped_vectors(&bias_tensor);
+      call.bias = &bias;
+    }
+    return cadre_gmm(context(), &call);
+  });
+}
+
+/// lhs [m,k], rhs [m,n], group_sizes, group_offset -> [g,k,n]
+ffi::Error tgmm(const Place& place, ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> result,
+                int64_t batch_rank, int64_t precision) {
+  const Operands operands(args, batch_rank, place.device);
+  const BatchedView out(*result, batch_rank, place.device);
+  const cadre_call_options options = options_for(place, precision);
+  return for_each_entry(place, out.batch(), [&](int64_t index) {
+    const cadre_tensor lhs = operands[0].tensor_at(index, out.batch());
+    const cadre_tensor rhs = operands[1].tensor_at(index, out.batch());
+    const cadre_tensor out_tensor = out.tensor_at(index, out.batch());
+    const cadre_grouped_tensor out_stack = cadre_grouped_from_tensor(&out_tensor);
+    cadre_tgmm_args call;
+    cadre_tgmm_args_init(&call, sizeof(call));
+    call.lhs = &lhs;
+    call.rhs = &rhs;
+    call.out = &out_stack;
+    call.options = &options;
+    set_groups(place, operands[2], operands[3], index, out.batch(), &call);
+    return cadre_tgmm(context(), &call);
+  });
+}
+
+/// dy [m,n], group_sizes, group_offset -> [g,n]
+ffi::Error bias_grad(const Place& place, ffi::RemainingArgs args,
+                     ffi::Result<ffi::AnyBuffer> result, int64_t batch_rank) {
+  const Operands operands(args, batch_rank, place.device);
+  const BatchedView out(*result, batch_rank, place.device);
+  const cadre_call_options options = options_for(place, 0);
+  return for_each_entry(place, out.batch(), [&](int64_t index) {
+    const cadre_tensor dy = operands[0].tensor_at(index, out.batch());
+    const cadre_tensor out_tensor = out.tensor_at(index, out.batch());
+    const cadre_grouped_tensor dbias = cadre_grouped_vectors(&out_tensor);
+    cadre_bias_grad_args call;
+    cadre_bias_grad_args_init(&call, sizeof(call));
+    call.dy = &dy;
+    call.dbias = &dbias;
+    call.options = &options;
+    set_groups(place, operands[1], operands[2], index, out.batch(), &call);
+    return cadre_bias_grad(context(), &call);
+  });
+}
+
+constexpr Place kHost = {{CADRE_CPU, 0}, nullptr};
+
+Place cuda_place(void* stream, int32_t ordinal) { return {{CADRE_CUDA, ordinal}, stream}; }
+
+ffi::Error gmm_cpu(ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> out, bool transpose_rhs,
+                   int64_t batch_rank, int64_t precision) {
+  return gmm(kHost, args, out, transpose_rhs, batch_rank, precision);
+}
+
+ffi::Error gmm_cuda(void* stream, int32_t ordinal, ffi::RemainingArgs args,
+                    ffi::Result<ffi::AnyBuffer> out, bool transpose_rhs, int64_t batch_rank,
+                    int64_t precision) {
+  return gmm(cuda_place(stream, ordinal), args, out, transpose_rhs, batch_rank, precision);
+}
+
+ffi::Error tgmm_cpu(ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> out, int64_t batch_rank,
+                    int64_t precision) {
+  return tgmm(kHost, args, out, batch_rank, precision);
+}
+
+ffi::Error tgmm_cuda(void* stream, int32_t ordinal, ffi::RemainingArgs args,
+                     ffi::Result<ffi::AnyBuffer> out, int64_t batch_rank, int64_t precision) {
+  return tgmm(cuda_place(stream, ordinal), args, out, batch_rank, precision);
+}
+
+ffi::Error bias_grad_cpu(ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> out,
+                         int64_t batch_rank) {
+  return bias_grad(kHost, args, out, batch_rank);
+}
+
+ffi::Error bias_grad_cuda(void* stream, int32_t ordinal, ffi::RemainingArgs args,
+                          ffi::Result<ffi::AnyBuffer> out, int64_t batch_rank) {
+  return bias_grad(cuda_place(stream, ordinal), args, out, batch_rank);
+}
+
+auto on_host() { return ffi::Ffi::Bind(); }
+
+auto on_cuda() {
+  return ffi::Ffi::Bind().Ctx<ffi::PlatformStream<void*>>().Ctx<ffi::DeviceOrdinal>();
+}
+
+}  // namespace
+}  // namespace cadre_jax
+
+using cadre_jax::ffi::AnyBuffer;
+
+extern "C" {
+CADRE_API XLA_FFI_Error* cadre_jax_gmm_cpu(XLA_FFI_CallFrame*);
+CADRE_API XLA_FFI_Error* cadre_jax_gmm_cuda(XLA_FFI_CallFrame*);
+CADRE_API XLA_FFI_Error* cadre_jax_tgmm_cpu(XLA_FFI_CallFrame*);
+CADRE_API XLA_FFI_Error* cadre_jax_tgmm_cuda(XLA_FFI_CallFrame*);
+CADRE_API XLA_FFI_Error* cadre_jax_bias_grad_cpu(XLA_FFI_CallFrame*);
+CADRE_API XLA_FFI_Error* cadre_jax_bias_grad_cuda(XLA_FFI_CallFrame*);
+}
+
+// A CUDA handler only launches, so XLA may record it into a command buffer.
+XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_gmm_cpu, cadre_jax::gmm_cpu,
+                              cadre_jax::on_host()
+                                  .RemainingArgs()
+                                  .Ret<AnyBuffer>()
+                                  .Attr<bool>("transpose_rhs")
+                                  .Attr<int64_t>("batch_rank")
+                                  .Attr<int64_t>("precision"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_gmm_cuda, cadre_jax::gmm_cuda,
+                              cadre_jax::on_cuda()
+                                  .RemainingArgs()
+                                  .Ret<AnyBuffer>()
+                                  .Attr<bool>("transpose_rhs")
+                                  .Attr<int64_t>("batch_rank")
+                                  .Attr<int64_t>("precision"),
+                              {xla::ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_tgmm_cpu, cadre_jax::tgmm_cpu,
+                              cadre_jax::on_host()
+                                  .RemainingArgs()
+                                  .Ret<AnyBuffer>()
+                                  .Attr<int64_t>("batch_rank")
+                                  .Attr<int64_t>("precision"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_tgmm_cuda, cadre_jax::tgmm_cuda,
+                              cadre_jax::on_cuda()
+                                  .RemainingArgs()
+                                  .Ret<AnyBuffer>()
+                                  .Attr<int64_t>("batch_rank")
+                                  .Attr<int64_t>("precision"),
+                              {xla::ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    cadre_jax_bias_grad_cpu, cadre_jax::bias_grad_cpu,
+    cadre_jax::on_host().RemainingArgs().Ret<AnyBuffer>().Attr<int64_t>("batch_rank"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    cadre_jax_bias_grad_cuda, cadre_jax::bias_grad_cuda,
+    cadre_jax::on_cuda().RemainingArgs().Ret<AnyBuffer>().Attr<int64_t>("batch_rank"),
+    {xla::ffi::Traits::kCmdBufferCompatible});

@@ -1,0 +1,163 @@
+"""gmm, tgmm, bias_grad and the layers made of them."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from . import _arguments
+from ._primitives import bias_grad_p, gmm_p, tgmm_p, unify
+
+
+def gmm(
+    lhs,
+    rhs,
+    group_sizes,
+    *,
+    transpose_rhs=False,
+    bias=None,
+    group_offset=None,
+    existing_out=None,
+    preferred_element_type=None,
+    precision=None,
+):
+    """out[r] = lhs[r] @ rhs[group(r)] (+ bias[group(r)]).
+
+    lhs: [m, k]. rhs: [g, k, n], or [g, n, k] with transpose_rhs. group_sizes: integers, one for each group; their sum
+    may be below m, and rows behind it are zero. bias: [g, n].
+    group_offset: with it, group_sizes may describe more groups than rhs holds, and rhs[0] is group group_offset; rows of
+    groups that rhs doesn't hold are zero. existing_out: [m, n]; rows of rhs's groups are replaced, all others are kept.
+    """
+    op = "gmm"
+    lhs = _arguments.array(op, "lhs", lhs, 2)
+    rhs = _arguments.array(op, "rhs", rhs, 3)
+    inner, outer = (2, 1) if transpose_rhs else (1, 2)
+    _arguments.equal(op, "rhs.k", rhs.shape[inner], "lhs.k", lhs.shape[1])
+    sizes = _arguments.group_sizes_vector(op, group_sizes)
+    _arguments.num_local_groups(op, rhs.shape[0], sizes.shape[0], group_offset is not None)
+    offset = _arguments.group_offset(op, group_offset)
+    operands = [lhs, rhs, sizes, offset]
+    if bias is not None:
+        bias = _arguments.array(op, "bias", bias, 2)
+        _arguments.equal(op, "bias.shape", bias.shape, "(g, n)", (rhs.shape[0], rhs.shape[outer]))
+        operands.append(bias)
+    out = gmm_p.bind(
+        *unify(*operands),
+        transpose_rhs=bool(transpose_rhs),
+        batch_rank=0,
+        out_dtype=_arguments.out_dtype(op, lhs, rhs, preferred_element_type),
+        precision=_arguments.precision(op, precision),
+    )
+    if existing_out is None:
+        return out
+    existing_out = jnp.asarray(existing_out)
+    _arguments.equal(op, "existing_out.shape", existing_out.shape, "(m, n)", out.shape)
+    _arguments.equal(
+        op, "existing_out.dtype", existing_out.dtype.name, "the output's dtype", out.dtype.name
+    )
+    return jnp.where(
+        _local_rows(lhs.shape[0], sizes, offset, rhs.shape[0])[:, None], out, existing_out
+    )
+
+
+def _local_rows(m, sizes, offset, num_local):
+    """Which rows belong to the local groups. Sums run in at least 32 bits whatever the sizes' type is."""
+    ends = jnp.cumsum(sizes.astype(jnp.promote_types(sizes.dtype, jnp.int32)))
+    offsets = jnp.concatenate([jnp.zeros((1,), ends.dtype), ends])
+    begin = lax.dynamic_index_in_dim(offsets, offset, keepdims=False)
+    end = lax.dynamic_index_in_dim(offsets, offset + num_local, keepdims=False)
+    rows = jnp.arange(m, dtype=ends.dtype)
+    return (rows >= begin) & (rows < end)
+
+
+def tgmm(
+    lhs,
+    rhs,
+    group_sizes,
+    *,
+    group_offset=None,
+    num_groups=None,
+    existing_out=None,
+    preferred_element_type=None,
+    precision=None,
+):
+    """out[i] = lhs[rows of group i]^T @ rhs[rows of group i]: the gradient of gmm's rhs.
+
+    lhs: [m, k]. rhs: [m, n]. num_groups: how many groups the result has, from group_offset on (default: all of
+    group_sizes). existing_out: [g, k, n], added to the result. An empty group gives zeros.
+    """
+    op = "tgmm"
+    lhs = _arguments.array(op, "lhs", lhs, 2)
+    rhs = _arguments.array(op, "rhs", rhs, 2)
+    _arguments.equal(op, "rhs.m", rhs.shape[0], "lhs.m", lhs.shape[0])
+    sizes = _arguments.group_sizes_vector(op, group_sizes)
+    num_groups = sizes.shape[0] if num_groups is None else num_groups
+    _arguments.num_local_groups(op, num_groups, sizes.shape[0], group_offset is not None)
+    operands = unify(lhs, rhs, sizes, _arguments.group_offset(op, group_offset))
+    out = tgmm_p.bind(
+        *operands,
+        num_groups=num_groups,
+        batch_rank=0,
+        out_dtype=_arguments.out_dtype(op, lhs, rhs, preferred_element_type),
+        precision=_arguments.precision(op, precision),
+    )
+    if existing_out is None:
+        return out
+    existing_out = jnp.asarray(existing_out)
+    _arguments.equal(op, "existing_out.shape", existing_out.shape, "(g, k, n)", out.shape)
+    return out + existing_out
+
+
+def bias_grad(dy, group_sizes, *, group_offset=None, num_groups=None, preferred_element_type=None):
+    """out[i] = the sum of dy's rows of group i: the gradient of gmm's bias. dy: [m, n]."""
+    op = "bias_grad"
+    dy = _arguments.array(op, "dy", dy, 2)
+    if not jnp.issubdtype(dy.dtype, jnp.floating):
+        raise TypeError(f"{op}: dy.dtype = {dy.dtype.name}, expected a floating type")
+    sizes = _arguments.group_sizes_vector(op, group_sizes)
+    num_groups = sizes.shape[0] if num_groups is None else num_groups
+    _arguments.num_local_groups(op, num_groups, sizes.shape[0], group_offset is not None)
+    operands = unify(dy, sizes, _arguments.group_offset(op, group_offset))
+    dtype = dy.dtype if preferred_element_type is None else jnp.dtype(preferred_element_type)
+    return bias_grad_p.bind(*operands, num_groups=num_groups, out_dtype=dtype, batch_rank=0)
+
+
+def grouped_linear(
+    x,
+    weight,
+    group_sizes,
+    bias=None,
+    *,
+    transpose_weight=True,
+    group_offset=None,
+    preferred_element_type=None,
+    precision=None,
+):
+    """x[r] @ weight[group(r)]^T + bias[group(r)]. weight: [g, n, k], or [g, k, n] with transpose_weight=False."""
+    return gmm(
+        x,
+        weight,
+        group_sizes,
+        transpose_rhs=transpose_weight,
+        bias=bias,
+        group_offset=group_offset,
+        preferred_element_type=preferred_element_type,
+        precision=precision,
+    )
+
+
+def grouped_mlp(
+    x, gate_up, down, group_sizes, *, activation=jax.nn.silu, group_offset=None, precision=None
+):
+    """The experts' gated MLP: h = x @ gate_up, out = (activation(gate) * up) @ down.
+
+    gate_up: [g, k, 2h], the gate's columns first. down: [g, h, k_out].
+    """
+    if gate_up.shape[-1] % 2:
+        raise ValueError(
+            f"grouped_mlp: gate_up.shape[2] = {gate_up.shape[-1]}, expected an even number"
+        )
+    hidden = gmm(x, gate_up, group_sizes, group_offset=group_offset, precision=precision)
+    gate, up = jnp.split(hidden, 2, axis=-1)
+    return gmm(
+        activation(gate) * up, down, group_sizes, group_offset=group_offset, precision=precision
+    )

@@ -1,0 +1,298 @@
+"""The three primitives of the JAX front and their rules.
+
+Every operand has `batch_rank` leading batch dims; a batch dim of size 1 is broadcast against the
+others. So vmap never copies or loops in Python: its rule adds one batch dim, and the handler walks
+the entries. The products are bilinear: jvp gives one product for each tangent, and transposition
+gives `gmm` with the other rhs layout and `tgmm`, neither of which moves the weights.
+
+| primitive | operands | result |
+|---|---|---|
+| gmm_p | lhs [m,k], rhs [g,k,n] or [g,n,k], group_sizes [G], group_offset [], bias [g,n]? | [m,n] |
+| tgmm_p | lhs [m,k], rhs [m,n], group_sizes [G], group_offset [] | [g,k,n] |
+| bias_grad_p | dy [m,n], group_sizes [G], group_offset [] | [g,n] |
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jax.sharding import PartitionSpec
+
+from . import _handlers
+
+gmm_p = Primitive("cadre_gmm")
+tgmm_p = Primitive("cadre_tgmm")
+bias_grad_p = Primitive("cadre_bias_grad")
+
+
+def unify(*operands):
+    """Operands cast to vary over the same manual axes (shard_map); cotangents are summed back."""
+    varying = frozenset().union(*(jax.typeof(x).manual_axis_type.varying for x in operands))
+    unified = []
+    for operand in operands:
+        missing = varying - jax.typeof(operand).manual_axis_type.varying
+        unified.append(
+            lax.pcast(operand, tuple(sorted(missing)), to="varying") if missing else operand
+        )
+    return unified
+
+
+def _result_aval(like, batch, shape, dtype):
+    """An abstract result that varies as `like` does: a bare shape would lose the manual axes."""
+    shape = tuple(batch) + tuple(shape)
+    sharding = like.sharding.update(spec=PartitionSpec(*(None,) * len(shape)))
+    return like.update(shape=shape, dtype=np.dtype(dtype), weak_type=False, sharding=sharding)
+
+
+def _batch_shape(operands, batch_rank):
+    """The broadcast batch dims of all operands."""
+    batch = []
+    for axis in range(batch_rank):
+        sizes = [x.shape[axis] for x in operands]
+        batch.append(next((size for size in sizes if size != 1), 1))
+    return tuple(batch)
+
+
+def _unbroadcast(cotangent, shape, batch_rank):
+    """Sums over the batch dims along which the operand was broadcast."""
+    axes = tuple(i for i in range(batch_rank) if shape[i] == 1 and cotangent.shape[i] != 1)
+    return (
+        jnp.sum(cotangent, axis=axes, keepdims=True, dtype=cotangent.dtype) if axes else cotangent
+    )
+
+
+# ---- gmm -------------------------------------------------------------------------------------
+
+
+def _gmm_aval(
+    lhs, rhs, group_sizes, group_offset, *bias, transpose_rhs, out_dtype, batch_rank, precision
+):
+    del precision
+    n = rhs.shape[batch_rank + (1 if transpose_rhs else 2)]
+    batch = _batch_shape((lhs, rhs, group_sizes, group_offset, *bias), batch_rank)
+    return _result_aval(lhs, batch, (lhs.shape[batch_rank], n), out_dtype)
+
+
+def _gmm_jvp(primals, tangents, **params):
+    lhs, rhs, group_sizes, group_offset, *bias = primals
+    lhs_dot, rhs_dot, _, _, *bias_dot = tangents
+    out = gmm_p.bind(*primals, **params)
+    terms = []
+    if type(lhs_dot) is not ad.Zero:
+        terms.append(gmm_p.bind(lhs_dot, rhs, group_sizes, group_offset, **params))
+    if type(rhs_dot) is not ad.Zero:
+        terms.append(gmm_p.bind(lhs, rhs_dot, group_sizes, group_offset, **params))
+    if bias and type(bias_dot[0]) is not ad.Zero:
+        terms.append(_spread(bias_dot[0], lhs, rhs, group_sizes, group_offset, **params))
+    if not terms:
+        return out, ad.Zero.from_primal_value(out)
+    return out, functools.reduce(jnp.add, terms)
+
+
+def _spread(bias, lhs, rhs, group_sizes, group_offset, **params):
+    """bias[group(r)] in every local row, zero elsewhere: a product over no inner dim plus the bias."""
+    batch_rank = params["batch_rank"]
+    empty_lhs = lax.slice_in_dim(lhs, 0, 0, axis=batch_rank + 1)
+    inner = batch_rank + (2 if params["transpose_rhs"] else 1)
+    empty_rhs = lax.slice_in_dim(rhs, 0, 0, axis=inner)
+    return gmm_p.bind(empty_lhs, empty_rhs, group_sizes, group_offset, bias, **params)
+
+
+def _gmm_transpose(
+    cotangent,
+    lhs,
+    rhs,
+    group_sizes,
+    group_offset,
+    *bias,
+    transpose_rhs,
+    out_dtype,
+    batch_rank,
+    precision,
+):
+    del out_dtype
+    lhs_bar = rhs_bar = bias_bar = None
+    shared = {"batch_rank": batch_rank, "precision": precision}
+    if type(cotangent) is ad.Zero:
+        return (None,) * (4 + len(bias))
+    if ad.is_undefined_primal(lhs):
+        lhs_bar = gmm_p.bind(
+            cotangent,
+            rhs,
+            group_sizes,
+            group_offset,
+            transpose_rhs=not transpose_rhs,
+            out_dtype=lhs.aval.dtype,
+            **shared,
+        )
+        lhs_bar = _unbroadcast(lhs_bar, lhs.aval.shape, batch_rank)
+    elif ad.is_undefined_primal(rhs):
+        first, second = (cotangent, lhs) if transpose_rhs else (lhs, cotangent)
+        rhs_bar = tgmm_p.bind(
+            first,
+            second,
+            group_sizes,
+            group_offset,
+            num_groups=rhs.aval.shape[batch_rank],
+            out_dtype=rhs.aval.dtype,
+            **shared,
+        )
+        rhs_bar = _unbroadcast(rhs_bar, rhs.aval.shape, batch_rank)
+    else:
+        bias_bar = bias_grad_p.bind(
+            cotangent,
+            group_sizes,
+            group_offset,
+            num_groups=bias[0].aval.shape[batch_rank],
+            out_dtype=bias[0].aval.dtype,
+            batch_rank=batch_rank,
+        )
+        bias_bar = _unbroadcast(bias_bar, bias[0].aval.shape, batch_rank)
+    return (lhs_bar, rhs_bar, None, None) + ((bias_bar,) if bias else ())
+
+
+# ---- tgmm ------------------------------------------------------------------------------------
+
+
+def _tgmm_aval(
+    lhs, rhs, group_sizes, group_offset, *, num_groups, out_dtype, batch_rank, precision
+):
+    del precision
+    batch = _batch_shape((lhs, rhs, group_sizes, group_offset), batch_rank)
+    shape = (num_groups, lhs.shape[batch_rank + 1], rhs.shape[batch_rank + 1])
+    return _result_aval(lhs, batch, shape, out_dtype)
+
+
+def _tgmm_jvp(primals, tangents, **params):
+    lhs, rhs, *groups = primals
+    lhs_dot, rhs_dot, _, _ = tangents
+    out = tgmm_p.bind(*primals, **params)
+    terms = []
+    if type(lhs_dot) is not ad.Zero:
+        terms.append(tgmm_p.bind(lhs_dot, rhs, *groups, **params))
+    if type(rhs_dot) is not ad.Zero:
+        terms.append(tgmm_p.bind(lhs, rhs_dot, *groups, **params))
+    if not terms:
+        return out, ad.Zero.from_primal_value(out)
+    return out, functools.reduce(jnp.add, terms)
+
+
+def _tgmm_transpose(
+    cotangent, lhs, rhs, group_sizes, group_offset, *, num_groups, out_dtype, batch_rank, precision
+):
+    del num_groups, out_dtype
+    if type(cotangent) is ad.Zero:
+        return None, None, None, None
+    shared = {"batch_rank": batch_rank, "precision": precision}
+    if ad.is_undefined_primal(lhs):
+        lhs_bar = gmm_p.bind(
+            rhs,
+            cotangent,
+            group_sizes,
+            group_offset,
+            transpose_rhs=True,
+            out_dtype=lhs.aval.dtype,
+            **shared,
+        )
+        return _unbroadcast(lhs_bar, lhs.aval.shape, batch_rank), None, None, None
+    rhs_bar = gmm_p.bind(
+        lhs,
+        cotangent,
+        group_sizes,
+        group_offset,
+        transpose_rhs=False,
+        out_dtype=rhs.aval.dtype,
+        **shared,
+    )
+    return None, _unbroadcast(rhs_bar, rhs.aval.shape, batch_rank), None, None
+
+
+# ---- bias_grad -------------------------------------------------------------------------------
+
+
+def _bias_grad_aval(dy, group_sizes, group_offset, *, num_groups, out_dtype, batch_rank):
+    batch = _batch_shape((dy, group_sizes, group_offset), batch_rank)
+    return _result_aval(dy, batch, (num_groups, dy.shape[batch_rank + 1]), out_dtype)
+
+
+def _bias_grad_jvp(primals, tangents, **params):
+    out = bias_grad_p.bind(*primals, **params)
+    if type(tangents[0]) is ad.Zero:
+        return out, ad.Zero.from_primal_value(out)
+    return out, bias_grad_p.bind(tangents[0], *primals[1:], **params)
+
+
+def _bias_grad_transpose(
+    cotangent, dy, group_sizes, group_offset, *, num_groups, out_dtype, batch_rank
+):
+    del out_dtype
+    if type(cotangent) is ad.Zero:
+        return None, None, None
+    batch, (m, n) = dy.aval.shape[:batch_rank], dy.aval.shape[batch_rank:]
+    ones = (1,) * batch_rank
+    lhs, rhs, *_ = unify(
+        jnp.zeros(batch + (m, 0), dy.aval.dtype),
+        jnp.zeros(ones + (num_groups, 0, n), dy.aval.dtype),
+        cotangent,
+    )
+    dy_bar = gmm_p.bind(
+        lhs,
+        rhs,
+        group_sizes,
+        group_offset,
+        cotangent,
+        transpose_rhs=False,
+        out_dtype=dy.aval.dtype,
+        batch_rank=batch_rank,
+        precision=0,
+    )
+    return _unbroadcast(dy_bar, dy.aval.shape, batch_rank), None, None
+
+
+# ---- registration ----------------------------------------------------------------------------
+
+
+def _batch(primitive, operands, axes, *, batch_rank, **params):
+    """One more batch dim in front; operands without it get a dim of size 1."""
+    moved = [
+        jnp.expand_dims(x, 0) if axis is None else jnp.moveaxis(x, axis, 0)
+        for x, axis in zip(operands, axes)
+    ]
+    return primitive.bind(*moved, batch_rank=batch_rank + 1, **params), 0
+
+
+@functools.lru_cache(maxsize=1024)
+def _jitted(primitive, params):
+    return jax.jit(lambda *operands: primitive.bind(*operands, **dict(params)))
+
+
+def _lower(name, attributes, context, *operands, **params):
+    _handlers.register()
+    kept = {key: params[key] for key in attributes}
+    typed = {
+        key: value if isinstance(value, bool) else np.int64(value) for key, value in kept.items()
+    }
+    return jax.ffi.ffi_lowering(name)(context, *operands, **typed)
+
+
+def _define(primitive, aval, jvp, transpose, attributes):
+    primitive.def_impl(
+        lambda *operands, **params: _jitted(primitive, tuple(sorted(params.items())))(*operands)
+    )
+    primitive.def_abstract_eval(aval)
+    ad.primitive_jvps[primitive] = jvp
+    ad.primitive_transposes[primitive] = transpose
+    batching.primitive_batchers[primitive] = functools.partial(_batch, primitive)
+    for platform in ("cpu", "cuda"):
+        mlir.register_lowering(
+            primitive, functools.partial(_lower, primitive.name, attributes), platform=platform
+        )
+
+
+_define(gmm_p, _gmm_aval, _gmm_jvp, _gmm_transpose, ("transpose_rhs", "batch_rank", "precision"))
+_define(tgmm_p, _tgmm_aval, _tgmm_jvp, _tgmm_transpose, ("batch_rank", "precision"))
+_define(bias_grad_p, _bias_grad_aval, _bias_grad_jvp, _bias_grad_transpose, ("batch_rank",))

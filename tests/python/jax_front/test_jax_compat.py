@@ -1,0 +1,123 @@
+"""megablox and ejKernel forms: signatures, f32 default, existing_out and its gradients."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import jax_oracle as oracle
+import pytest
+from cadre.jax import ejkernel, megablox
+
+M, K, N = 12, 5, 3
+SIZES = jnp.array([3, 0, 4, 2], jnp.int32)
+
+
+def operands(dtype=jnp.float32):
+    return oracle.normal(1, M, K, dtype=dtype), oracle.normal(2, 4, K, N, dtype=dtype)
+
+
+def test_signatures_are_megablox_own():
+    theirs = pytest.importorskip("jax.experimental.pallas.ops.tpu.megablox.gmm")
+    for name in ("gmm", "tgmm"):
+        ours = inspect.signature(getattr(megablox, name)).parameters
+        expected = inspect.signature(inspect.unwrap(getattr(theirs, name))).parameters
+        assert list(ours) == list(expected)
+        assert [p.default for p in ours.values()] == [p.default for p in expected.values()]
+
+
+def test_results_are_f32_unless_asked_otherwise():
+    lhs, rhs = operands(jnp.bfloat16)
+    assert megablox.gmm(lhs, rhs, SIZES).dtype == jnp.float32
+    assert megablox.tgmm(lhs.T, lhs, SIZES).dtype == jnp.float32
+    assert ejkernel.grouped_matmul(lhs, rhs, SIZES, None).dtype == jnp.float32
+    assert megablox.gmm(lhs, rhs, SIZES, jnp.bfloat16).dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("transpose_rhs", [False, True])
+def test_gmm_and_tgmm_values(transpose_rhs):
+    lhs, rhs = operands()
+    stored = jnp.swapaxes(rhs, 1, 2) if transpose_rhs else rhs
+    oracle.close(
+        megablox.gmm(lhs, stored, SIZES, transpose_rhs=transpose_rhs),
+        oracle.gmm(lhs, rhs, SIZES),
+        1e-5,
+    )
+    grad = oracle.normal(3, M, N, dtype=jnp.float32)
+    oracle.close(megablox.tgmm(lhs.T, grad, SIZES), oracle.tgmm(lhs, grad, SIZES), 1e-5)
+
+
+def test_positional_order_of_ejkernel():
+    lhs, rhs = operands()
+    out = ejkernel.grouped_matmul(
+        lhs, rhs[1:3], SIZES, jnp.float32, (128, 128, 128), 2, jnp.array(1), False, False
+    )
+    oracle.close(out, oracle.gmm(lhs, rhs[1:3], SIZES, offset=1), 1e-5)
+    grad = oracle.normal(3, M, N, dtype=jnp.float32)
+    weights = ejkernel.transposed_grouped_matmul(
+        lhs.T, grad, SIZES, jnp.float32, (128, 128, 128), 2, jnp.array(1), 2
+    )
+    oracle.close(weights, oracle.tgmm(lhs, grad, SIZES, 1, 2), 1e-5)
+
+
+def test_fewer_weights_than_sizes_start_at_group_zero():
+    lhs, rhs = operands()
+    oracle.close(megablox.gmm(lhs, rhs[:2], SIZES), oracle.gmm(lhs, rhs[:2], SIZES, offset=0), 1e-5)
+    assert megablox.tgmm(lhs.T, lhs, SIZES, num_actual_groups=2).shape == (2, K, K)
+
+
+@pytest.mark.parametrize("op, args", [(megablox.gmm, 2), (ejkernel.grouped_matmul, 2)])
+def test_a_tiling_that_gives_none_is_an_error(op, args):
+    lhs, rhs = operands()
+    seen = []
+    op(lhs, rhs, SIZES, tiling=lambda m, k, n: seen.append((m, k, n)) or (128, 128, 128))
+    assert seen == [(M, K, N)]
+    for tiling in (None, lambda m, k, n: None):
+        with pytest.raises(ValueError, match="tiling"):
+            op(lhs, rhs, SIZES, tiling=tiling)
+
+
+def chained(lhs, rhs, existing):
+    """Two shards of two groups each, the second writing over what the first left."""
+    first = megablox.gmm(
+        lhs, rhs[:2], SIZES, jnp.float64, group_offset=jnp.array(0), existing_out=existing
+    )
+    return megablox.gmm(
+        lhs, rhs[2:], SIZES, jnp.float64, group_offset=jnp.array(2), existing_out=first
+    )
+
+
+def expected_chain(lhs, rhs, existing):
+    local = oracle.membership(M, SIZES).any(1)[:, None]
+    return jnp.where(local, oracle.gmm(lhs, rhs, SIZES), existing)
+
+
+def test_existing_out_is_kept_outside_the_local_rows():
+    lhs, rhs = operands(jnp.float64)
+    existing = oracle.normal(4, M, N)
+    oracle.close(chained(lhs, rhs, existing), expected_chain(lhs, rhs, existing))
+
+
+def test_cotangent_of_existing_out_is_zero_in_local_rows():
+    lhs, rhs = operands(jnp.float64)
+    existing = oracle.normal(4, M, N)
+    loss = lambda f: lambda *a: jnp.sin(f(*a)).sum()
+    gradients = jax.grad(loss(chained), (0, 1, 2))(lhs, rhs, existing)
+    oracle.all_close(gradients, jax.grad(loss(expected_chain), (0, 1, 2))(lhs, rhs, existing))
+    assert (gradients[2][:9] == 0).all() and (gradients[2][9:] != 0).all()
+
+
+def test_tgmm_adds_to_existing_out_and_passes_its_cotangent():
+    lhs, grad = oracle.normal(1, M, K), oracle.normal(3, M, N)
+    existing = oracle.normal(4, 4, K, N)
+    ours = lambda a, b, e: jnp.sin(megablox.tgmm(a.T, b, SIZES, jnp.float64, existing_out=e)).sum()
+    expected = lambda a, b, e: jnp.sin(oracle.tgmm(a, b, SIZES) + e).sum()
+    args = (lhs, grad, existing)
+    oracle.all_close(jax.grad(ours, (0, 1, 2))(*args), jax.grad(expected, (0, 1, 2))(*args))
+
+
+def test_existing_out_of_another_type_is_an_error():
+    lhs, rhs = operands()
+    with pytest.raises(
+        ValueError, match="existing_out.dtype = bfloat16, expected preferred_element_type = float32"
+    ):
+        megablox.gmm(lhs, rhs, SIZES, existing_out=jnp.zeros((M, N), jnp.bfloat16))

@@ -1,0 +1,101 @@
+"""First and second derivatives against those of the einsum oracle, with n != k throughout."""
+
+import cadre.jax as cj
+import jax
+import jax.numpy as jnp
+import jax_oracle as oracle
+import pytest
+
+SIZES = jnp.array([4, 0, 5, 1, 0, 2, 3, 1])  # eight groups, two empty, a tail of two rows
+M, K, N = 18, 5, 3
+
+
+def operands(transpose_rhs):
+    rhs = (8, N, K) if transpose_rhs else (8, K, N)
+    return oracle.normal(1, M, K), oracle.normal(2, *rhs), oracle.normal(3, 8, N)
+
+
+def losses(transpose_rhs):
+    def ours(lhs, rhs, bias):
+        return jnp.sin(cj.gmm(lhs, rhs, SIZES, transpose_rhs=transpose_rhs, bias=bias)).sum()
+
+    def expected(lhs, rhs, bias):
+        return jnp.sin(
+            oracle.gmm(lhs, rhs, SIZES, transpose_rhs) + oracle.bias_rows(M, bias, SIZES)
+        ).sum()
+
+    return ours, expected
+
+
+@pytest.mark.parametrize("transpose_rhs", [False, True])
+def test_gradients_have_the_operands_layout(transpose_rhs):
+    ours, expected = losses(transpose_rhs)
+    args = operands(transpose_rhs)
+    gradients = jax.grad(ours, (0, 1, 2))(*args)
+    assert [g.shape for g in gradients] == [a.shape for a in args]
+    oracle.all_close(gradients, jax.grad(expected, (0, 1, 2))(*args))
+
+
+@pytest.mark.parametrize("transpose_rhs", [False, True])
+def test_forward_mode(transpose_rhs):
+    ours, expected = losses(transpose_rhs)
+    args = operands(transpose_rhs)
+    tangents = tuple(oracle.normal(9, *a.shape) for a in args)
+    oracle.all_close(jax.jvp(ours, args, tangents), jax.jvp(expected, args, tangents))
+    oracle.all_close(jax.jacfwd(ours, 1)(*args), jax.jacfwd(expected, 1)(*args))
+
+
+@pytest.mark.parametrize("transpose_rhs", [False, True])
+def test_second_derivatives(transpose_rhs):
+    ours, expected = losses(transpose_rhs)
+    args = operands(transpose_rhs)
+    oracle.all_close(
+        jax.jit(jax.hessian(ours, (0, 1, 2)))(*args), jax.hessian(expected, (0, 1, 2))(*args)
+    )
+    squared = lambda f: lambda *a: (jax.grad(f)(*a) ** 2).sum()
+    oracle.all_close(
+        jax.grad(squared(ours), (0, 1))(*args), jax.grad(squared(expected), (0, 1))(*args)
+    )
+
+
+def test_tgmm_and_bias_grad_differentiate():
+    lhs, rhs = oracle.normal(1, M, K), oracle.normal(2, M, N)
+    ours = lambda a, b: jnp.sin(cj.tgmm(a, b, SIZES)).sum() + jnp.cos(cj.bias_grad(b, SIZES)).sum()
+    ones = jnp.ones((M, 1))
+    expected = lambda a, b: (
+        jnp.sin(oracle.tgmm(a, b, SIZES)).sum() + jnp.cos(oracle.tgmm(ones, b, SIZES)).sum()
+    )
+    oracle.all_close(jax.grad(ours, (0, 1))(lhs, rhs), jax.grad(expected, (0, 1))(lhs, rhs))
+    oracle.all_close(jax.hessian(ours, (0, 1))(lhs, rhs), jax.hessian(expected, (0, 1))(lhs, rhs))
+
+
+def test_sharded_gradients_are_zero_in_foreign_rows():
+    lhs, rhs = oracle.normal(1, M, K), oracle.normal(2, 3, K, N)
+    ours = lambda a, b: (cj.gmm(a, b, SIZES, group_offset=2) ** 2).sum()
+    expected = lambda a, b: (oracle.gmm(a, b, SIZES, offset=2) ** 2).sum()
+    lhs_bar, rhs_bar = jax.grad(ours, (0, 1))(lhs, rhs)
+    oracle.all_close((lhs_bar, rhs_bar), jax.grad(expected, (0, 1))(lhs, rhs))
+    assert (lhs_bar[:4] == 0).all() and (lhs_bar[12:] == 0).all()
+
+
+def test_one_cotangent_for_each_operand():
+    _, pullback = jax.vjp(lambda a, b, s: cj.gmm(a, b, s), *operands(False)[:2], SIZES)
+    lhs_bar, rhs_bar, sizes_bar = pullback(jnp.ones((M, N)))
+    assert (
+        lhs_bar.shape == (M, K)
+        and rhs_bar.shape == (8, K, N)
+        and sizes_bar.dtype == jax.dtypes.float0
+    )
+
+
+def test_backward_gives_bf16_gradients_from_an_f32_result():
+    lhs, rhs = (
+        oracle.normal(1, M, K, dtype=jnp.bfloat16),
+        oracle.normal(2, 8, K, N, dtype=jnp.bfloat16),
+    )
+    loss = lambda a, b: (cj.gmm(a, b, SIZES, preferred_element_type=jnp.float32) ** 2).sum()
+    gradients = jax.grad(loss, (0, 1))(lhs, rhs)
+    assert [g.dtype for g in gradients] == [jnp.bfloat16, jnp.bfloat16]
+    wide = [x.astype(jnp.float64) for x in (lhs, rhs)]
+    expected = jax.grad(lambda a, b: (oracle.gmm(a, b, SIZES) ** 2).sum(), (0, 1))(*wide)
+    oracle.all_close(gradients, expected, 2.0**-7)

@@ -1,0 +1,130 @@
+"""ragged_dot and ragged_dot_general against lax's own."""
+
+import types
+
+import cadre.jax as cj
+import jax
+import jax.numpy as jnp
+import jax_oracle as oracle
+import pytest
+from jax import lax
+
+SIZES = jnp.array([4, 0, 5])
+
+
+def numbers(contract, batch, ragged, group):
+    return lax.RaggedDotDimensionNumbers((contract, batch), [ragged], group)
+
+
+def test_equals_lax_in_values_and_gradients():
+    lhs, rhs = oracle.normal(1, 9, 5), oracle.normal(2, 3, 5, 4)
+    oracle.close(cj.ragged_dot(lhs, rhs, SIZES), lax.ragged_dot(lhs, rhs, SIZES))
+    loss = lambda f: lambda a, b: jnp.sin(f(a, b, SIZES)).sum()
+    args = (lhs, rhs)
+    oracle.all_close(
+        jax.grad(loss(cj.ragged_dot), (0, 1))(*args), jax.grad(loss(lax.ragged_dot), (0, 1))(*args)
+    )
+
+
+def test_accepts_lax_positional_arguments():
+    lhs, rhs = (
+        oracle.normal(1, 9, 5, dtype=jnp.bfloat16),
+        oracle.normal(2, 3, 5, 4, dtype=jnp.bfloat16),
+    )
+    out = cj.ragged_dot(lhs, rhs, SIZES, lax.Precision.HIGHEST, jnp.float32, None, None)
+    assert out.dtype == jnp.float32
+    oracle.close(out, lax.ragged_dot(lhs, rhs, SIZES, preferred_element_type=jnp.float32), 1e-6)
+
+
+def test_group_offset_where_lax_raises():
+    lhs, rhs = oracle.normal(1, 9, 5), oracle.normal(2, 1, 5, 4)
+    out = cj.ragged_dot(lhs, rhs, SIZES, group_offset=jnp.array([2]))
+    oracle.close(out, oracle.gmm(lhs, rhs, SIZES, offset=2))
+
+
+def test_tokamax_extras():
+    lhs, rhs = oracle.normal(1, 9, 5), oracle.normal(2, 3, 5, 4)
+    sizes = types.SimpleNamespace(value=SIZES, representative_value=(3, 3, 3))
+    out = cj.ragged_dot(
+        lhs,
+        rhs,
+        group_sizes=sizes,
+        precision=None,
+        preferred_element_type=None,
+        activation=jax.nn.relu,
+    )
+    oracle.close(out, jax.nn.relu(oracle.gmm(lhs, rhs, SIZES)))
+
+
+@pytest.mark.parametrize(
+    "precision",
+    [
+        None,
+        "default",
+        "highest",
+        lax.Precision.HIGHEST,
+        lax.DotAlgorithmPreset.TF32_TF32_F32,
+        (lax.Precision.DEFAULT,) * 2,
+    ],
+)
+def test_precisions_that_are_taken(precision):
+    lhs, rhs = (
+        oracle.normal(1, 9, 5, dtype=jnp.float32),
+        oracle.normal(2, 3, 5, 4, dtype=jnp.float32),
+    )
+    out = cj.ragged_dot(lhs, rhs, SIZES, precision=precision)
+    oracle.close(out, oracle.gmm(lhs.astype(jnp.float64), rhs.astype(jnp.float64), SIZES), 2e-3)
+
+
+@pytest.mark.parametrize(
+    "precision, name", [(lax.DotAlgorithmPreset.BF16_BF16_F32, "BF16_BF16_F32"), ("high", "HIGH")]
+)
+def test_other_precisions_are_refused_by_name(precision, name):
+    with pytest.raises(NotImplementedError, match=name):
+        cj.ragged_dot(oracle.normal(1, 9, 5), oracle.normal(2, 3, 5, 4), SIZES, precision=precision)
+
+
+# Each: lhs shape, rhs shape, dimension numbers. lhs's ragged dim is 9 long.
+GENERAL = {
+    "plain": ((9, 5), (3, 5, 4), numbers([[1], [1]], [[], []], 0, [0])),
+    "rhs [g,n,k]": ((9, 5), (3, 4, 5), numbers([[1], [2]], [[], []], 0, [0])),
+    "batch": ((2, 9, 5), (2, 3, 5, 4), numbers([[2], [2]], [[0], [0]], 1, [1])),
+    "group last": ((9, 5), (5, 4, 3), numbers([[1], [0]], [[], []], 0, [2])),
+    "lhs [k,m]": ((5, 9), (3, 5, 4), numbers([[0], [1]], [[], []], 1, [0])),
+    "two contracting": ((9, 2, 5), (3, 5, 2, 4), numbers([[1, 2], [2, 1]], [[], []], 0, [0])),
+    "two outer dims": ((9, 5), (3, 5, 4, 2), numbers([[1], [1]], [[], []], 0, [0])),
+    "contracting": ((9, 5), (9, 4), numbers([[0], [0]], [[], []], 0, [])),
+    "contracting, batch": ((2, 9, 5), (2, 9, 4), numbers([[1], [1]], [[0], [0]], 1, [])),
+    "ragged batch": ((9, 5, 2), (9, 2, 4), numbers([[2], [1]], [[0], [0]], 0, [])),
+}
+
+
+@pytest.mark.parametrize("name", GENERAL)
+def test_general_modes_equal_lax(name):
+    lhs_shape, rhs_shape, dims = GENERAL[name]
+    lhs, rhs = oracle.normal(1, *lhs_shape), oracle.normal(2, *rhs_shape)
+    ours = lambda a, b: cj.ragged_dot_general(a, b, SIZES, dims)
+    theirs = lambda a, b: lax.ragged_dot_general(a, b, SIZES, dims)
+    oracle.close(ours(lhs, rhs), theirs(lhs, rhs))
+    assert jax.eval_shape(ours, lhs, rhs) == jax.eval_shape(theirs, lhs, rhs)
+
+
+def test_rows_inside_a_ragged_dim_count_as_many_rows():
+    lhs, rhs = oracle.normal(1, 9, 2, 5), oracle.normal(2, 3, 5, 4)
+    dims = numbers([[2], [1]], [[], []], 0, [0])
+    out = cj.ragged_dot_general(lhs, rhs, SIZES, dims)
+    oracle.close(out, jax.vmap(lambda x: oracle.gmm(x, rhs, SIZES), 1, 1)(lhs))
+
+
+def test_sizes_for_each_batch_entry():
+    lhs, rhs = oracle.normal(1, 2, 9, 5), oracle.normal(2, 2, 3, 5, 4)
+    sizes = jnp.array([[4, 0, 5], [1, 2, 3]])
+    out = cj.ragged_dot_general(lhs, rhs, sizes, GENERAL["batch"][2])
+    oracle.close(out, jax.vmap(oracle.gmm)(lhs, rhs, sizes))
+
+
+def test_outer_contracting_dims_are_summed():
+    lhs, rhs = oracle.normal(1, 2, 9, 5), oracle.normal(2, 2, 9, 4)
+    sizes = jnp.array([[4, 0, 5], [1, 2, 3]])
+    out = cj.ragged_dot_general(lhs, rhs, sizes, numbers([[0, 1], [0, 1]], [[], []], 1, []))
+    oracle.close(out, jax.vmap(oracle.tgmm)(lhs, rhs, sizes).sum(0))

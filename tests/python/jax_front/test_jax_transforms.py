@@ -1,0 +1,62 @@
+"""jit with traced sizes, scan, checkpoint, export, and what the compiled program holds."""
+
+import cadre.jax as cj
+import jax
+import jax.numpy as jnp
+import jax_oracle as oracle
+import pytest
+from jax import export
+
+SIZES = jnp.array([4, 0, 5])
+LHS, RHS = oracle.normal(1, 10, 5), oracle.normal(2, 3, 5, 4)
+CUSTOM_CALLS = [
+    export.DisabledSafetyCheck.custom_call(f"cadre_{op}") for op in ("gmm", "tgmm", "bias_grad")
+]
+
+
+def test_sizes_are_traced_and_never_recompiled():
+    traces = []
+
+    @jax.jit
+    def product(lhs, rhs, sizes):
+        traces.append(1)
+        return cj.gmm(lhs, rhs, sizes)
+
+    for sizes in ([4, 0, 5], [0, 0, 0], [10, 0, 0], [1, 1, 1]):
+        oracle.close(product(LHS, RHS, jnp.array(sizes)), oracle.gmm(LHS, RHS, sizes))
+    assert len(traces) == 1
+
+
+def test_scan_and_checkpoint():
+    weights = oracle.normal(3, 6, 3, 5, 5)
+
+    def layer(f):
+        return jax.checkpoint(lambda x, w: (jnp.tanh(f(x, w, SIZES)), None))
+
+    loss = lambda f: lambda x, ws: (jax.lax.scan(layer(f), x, ws)[0] ** 2).sum()
+    gradients = jax.jit(jax.grad(loss(cj.gmm), (0, 1)))(LHS, weights)
+    oracle.all_close(gradients, jax.grad(loss(oracle.gmm), (0, 1))(LHS, weights))
+
+
+def test_export_with_a_symbolic_number_of_rows():
+    (m,) = export.symbolic_shape("m")
+    forward = export.export(jax.jit(cj.gmm), disabled_checks=CUSTOM_CALLS)(
+        jax.ShapeDtypeStruct((m, 5), jnp.float64),
+        jax.ShapeDtypeStruct((3, 5, 4), jnp.float64),
+        jax.ShapeDtypeStruct((3,), jnp.int32),
+    )
+    restored = export.deserialize(forward.serialize())
+    for rows in (10, 17):
+        lhs = oracle.normal(rows, rows, 5)
+        oracle.close(restored.call(lhs, RHS, SIZES.astype(jnp.int32)), oracle.gmm(lhs, RHS, SIZES))
+
+
+@pytest.mark.parametrize("transpose_rhs", [False, True])
+def test_backward_moves_no_weights(transpose_rhs):
+    rhs = jnp.swapaxes(RHS, 1, 2) if transpose_rhs else RHS
+    loss = lambda a, b: (cj.gmm(a, b, SIZES, transpose_rhs=transpose_rhs) ** 2).sum()
+    program = jax.jit(jax.grad(loss, (0, 1))).lower(LHS, rhs).compile().as_text().splitlines()
+    calls = [line for line in program if "custom-call(" in line]
+    assert sum("cadre_gmm" in line for line in calls) == 2
+    assert sum("cadre_tgmm" in line for line in calls) == 1
+    assert not [line for line in program if " transpose(" in line or " copy(" in line]
