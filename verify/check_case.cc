@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "core/text.h"
 #include "verify/oracle.h"
@@ -13,6 +14,13 @@ namespace {
 /// Above this many multiplications the exact results of a sample stand for all.
 constexpr double kFullCheckLimit = 4e6;
 constexpr int64_t kSamples = 4096;
+
+/// Ten digits tell any two f32 or int32 near each other apart.
+std::string digits(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof(buffer), "%.10g", value);
+  return buffer;
+}
 
 /// Compares elements of one tensor, and remembers the worst.
 class Comparison {
@@ -27,7 +35,8 @@ class Comparison {
     if (how_bad <= worst_) return;
     worst_ = how_bad;
     message_ = text(name_, " group ", group, " row ", row, " col ", col, ": expected ",
-                    expected.value, ", got ", got, ", tolerance ", tolerance_of(dtype_, expected));
+                    digits(expected.value), ", got ", digits(got), ", tolerance ",
+                    tolerance_of(dtype_, expected));
   }
 
   void report(std::vector<std::string>* failures) const {
