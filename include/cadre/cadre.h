@@ -6,6 +6,7 @@
 #include "cadre/dtype.h"
 #include "cadre/gmm.h"
 #include "cadre/grouped_gemm.h"
+#include "cadre/grouped_linear.h"
 #include "cadre/status.h"
 #include "cadre/tensor.h"
 #include "cadre/tgmm.h"
