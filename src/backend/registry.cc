@@ -42,6 +42,24 @@ std::string Registry::names() const {
   return names;
 }
 
+std::string Registry::kernel_names() const {
+  std::string names;
+  for (const auto& backend : backends_) {
+    for (const std::string& kernel : backend->kernels()) {
+      names += text(names.empty() ? "" : ", ", kernel);
+    }
+  }
+  return names;
+}
+
+bool Registry::known_kernel(std::string_view name) const {
+  for (const auto& backend : backends_) {
+    const std::vector<std::string> kernels = backend->kernels();
+    if (std::find(kernels.begin(), kernels.end(), name) != kernels.end()) return true;
+  }
+  return false;
+}
+
 Status Registry::select(const detail::ContextState& context, const plan::Problem& problem,
                         const char* pinned, Selection* selection) const {
   Status first_invalid;
@@ -55,6 +73,10 @@ Status Registry::select(const detail::ContextState& context, const plan::Problem
     if (status.code() == StatusCode::kInternal) return status;
     if (status.code() == StatusCode::kInvalid && first_invalid.ok()) first_invalid = status;
     selection->refusals.push_back({std::string(backend->name()), status.message()});
+  }
+  if (pinned != nullptr && !known_kernel(pinned)) {
+    return Status::invalid(text(plan::name_of(problem.op), ": options.config = \"", pinned,
+                                "\", expected one of ", kernel_names()));
   }
   std::string message = text(plan::name_of(problem.op), ": no backend takes ", to_string(problem));
   for (const Refusal& refusal : selection->refusals) {

@@ -35,6 +35,9 @@ class Registry {
   /// "cuda, cpu, reference"
   std::string names() const;
 
+  /// Kernels of all backends, joined like names().
+  std::string kernel_names() const;
+
   /// The first backend that takes the problem, or kUnsupported with all refusals. A backend named
   /// by the context is tried alone; a pinned kernel must be known to the one that is chosen.
   Status select(const detail::ContextState& context, const plan::Problem& problem,
@@ -42,6 +45,7 @@ class Registry {
 
  private:
   Registry();
+  bool known_kernel(std::string_view name) const;
   std::vector<std::unique_ptr<plan::Backend>> backends_;
 };
 

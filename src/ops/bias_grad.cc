@@ -100,7 +100,8 @@ Status check(const BiasGradArgs& args, CheckedCall* call) {
   problem.has_bias_scale = args.bias_scale.given();
   problem.has_beta = args.accumulate;
   const bool f64 = args.dy.dtype == DType::kF64 || args.dbias.dtype == DType::kF64 ||
-                   args.dbias_scale.dtype == DType::kF64;
+                   args.dbias_scale.dtype == DType::kF64 || args.bias.dtype == DType::kF64 ||
+                   args.bias_scale.dtype == DType::kF64;
   problem.compute = f64 ? DType::kF64 : DType::kF32;
   return {};
 }
