@@ -59,7 +59,8 @@ Terms terms_of(const Case& c, int64_t group, int64_t row, int64_t col) {
 DType compute_of(const Case& c) {
   if (c.op == Op::kBiasGrad) {
     const bool f64 = c.lhs == DType::kF64 || (c.dbias && c.out == DType::kF64) ||
-                     (c.dbias_scale && c.scale_dtype == DType::kF64);
+                     ((c.dbias_scale || c.bias_scale) && c.scale_dtype == DType::kF64) ||
+                     (c.bias != Presence::kAbsent && c.bias_dtype == DType::kF64);
     return f64 ? DType::kF64 : DType::kF32;
   }
   const bool f64 = c.lhs == DType::kF64 || c.rhs == DType::kF64 || c.out == DType::kF64;

@@ -1,0 +1,114 @@
+// Offsets of groups: always 64-bit, and no bad sizes get through.
+#include "plan/group_offsets.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "plan/group_scan.h"
+
+namespace cadre::plan {
+namespace {
+
+template <typename T>
+struct DTypeOf;
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::kI32;
+};
+template <>
+struct DTypeOf<uint32_t> {
+  static constexpr DType value = DType::kU32;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::kI64;
+};
+
+template <typename T>
+Status offsets_of(const std::vector<T>& sizes, int64_t m, std::vector<int64_t>* offsets,
+                  Tail tail = Tail::kZero) {
+  const GroupSizes view(sizes.data(), DTypeOf<T>::value, static_cast<int64_t>(sizes.size()));
+  return make_group_offsets("gmm", view, m, tail, offsets);
+}
+
+template <typename T>
+std::string error_of(const std::vector<T>& sizes, int64_t m, Tail tail = Tail::kZero) {
+  std::vector<int64_t> offsets;
+  const Status status = offsets_of(sizes, m, &offsets, tail);
+  EXPECT_EQ(status.code(), StatusCode::kInvalid);
+  return status.message();
+}
+
+TEST(GroupOffsets, AreTheExclusivePrefixSum) {
+  std::vector<int64_t> offsets;
+  ASSERT_TRUE(offsets_of<int32_t>({3, 0, 5, 1}, 12, &offsets).ok());
+  EXPECT_EQ(offsets, (std::vector<int64_t>{0, 3, 3, 8, 9}));
+  ASSERT_TRUE(offsets_of<int64_t>({}, 7, &offsets).ok());
+  EXPECT_EQ(offsets, (std::vector<int64_t>{0}));
+  ASSERT_TRUE(offsets_of<uint32_t>({4}, 4, &offsets, Tail::kForbid).ok());
+  EXPECT_EQ(offsets, (std::vector<int64_t>{0, 4}));
+}
+
+TEST(GroupOffsets, SumsOfNarrowSizesAreWide) {
+  const int32_t large = std::numeric_limits<int32_t>::max();
+  std::vector<int64_t> offsets;
+  ASSERT_TRUE(offsets_of<int32_t>({large, large, large}, int64_t{1} << 40, &offsets).ok());
+  EXPECT_EQ(offsets.back(), 3 * static_cast<int64_t>(large));
+  ASSERT_TRUE(offsets_of<uint32_t>({3000000000u, 4000000000u}, int64_t{1} << 40, &offsets).ok());
+  EXPECT_EQ(offsets, (std::vector<int64_t>{0, 3000000000, 7000000000}));
+}
+
+TEST(GroupOffsets, BadSizesAreNamed) {
+  EXPECT_EQ(error_of<int32_t>({3, -1, 5}, 12), "gmm: group_sizes[1] = -1, expected 0 or more");
+  EXPECT_EQ(error_of<int64_t>({3, 5, 5}, 12),
+            "gmm: sum of group_sizes[0..2] = 8 + 5, expected at most m = 12");
+  EXPECT_EQ(error_of<uint32_t>({4294967295u}, 12),
+            "gmm: sum of group_sizes[0..0] = 0 + 4294967295, expected at most m = 12");
+  EXPECT_EQ(error_of<int32_t>({3, 5}, 12, Tail::kForbid),
+            "gmm: sum of group_sizes = 8, expected m = 12 because tail = forbid");
+}
+
+TEST(GroupOffsets, SumsThatOverflow64BitsAreCaught) {
+  const int64_t huge = std::numeric_limits<int64_t>::max();
+  EXPECT_NE(error_of<int64_t>({5, huge}, 12).find("group_sizes[0..1]"), std::string::npos);
+  EXPECT_NE(error_of<int64_t>({huge, huge}, huge).find("group_sizes[0..1]"), std::string::npos);
+  const int32_t large = std::numeric_limits<int32_t>::max();
+  // In 32 bits this sum would be negative, and pass.
+  EXPECT_NE(error_of<int32_t>({large, large}, 100).find("group_sizes[0..0]"), std::string::npos);
+}
+
+TEST(GroupOffsets, IndexArraysAreChecked) {
+  const int32_t value = 0;
+  EXPECT_EQ(check_index_array("gmm", "group_sizes", {&value, DType::kF32, 1}).message(),
+            "gmm: group_sizes.dtype = f32, expected i32, u32 or i64");
+  EXPECT_EQ(check_index_array("gmm", "group_sizes", {&value, DType::kI32, -1}).message(),
+            "gmm: group_sizes.count = -1, expected 0 or more");
+  EXPECT_EQ(check_index_array("gmm", "group_sizes", {nullptr, DType::kI32, 3}).message(),
+            "gmm: group_sizes.data = null, expected 3 integers");
+  EXPECT_TRUE(check_index_array("gmm", "group_sizes", {nullptr, DType::kI32, 0}).ok());
+}
+
+TEST(GroupScan, CountsEverythingBehindABadSizeAsTail) {
+  GroupScan negative{.m = 10};
+  EXPECT_EQ(negative.add(4), 4);
+  EXPECT_EQ(negative.add(-1), 0);
+  EXPECT_EQ(negative.add(2), 0);
+  EXPECT_TRUE(negative.bad);
+  EXPECT_EQ(negative.end, 4);
+
+  GroupScan above{.m = 10};
+  EXPECT_EQ(above.add(10), 10);
+  EXPECT_EQ(above.add(0), 0);
+  EXPECT_FALSE(above.bad);
+  EXPECT_EQ(above.add(1), 0);
+  EXPECT_TRUE(above.bad);
+  EXPECT_EQ(above.end, 10);
+
+  GroupScan overflow{.m = 10};
+  EXPECT_EQ(overflow.add(std::numeric_limits<int64_t>::max()), 0);
+  EXPECT_TRUE(overflow.bad);
+}
+
+}  // namespace
+}  // namespace cadre::plan

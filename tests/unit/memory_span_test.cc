@@ -1,0 +1,101 @@
+// Which views share memory: the check behind every "overlaps" error.
+#include "ops/memory_span.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/checker.h"
+
+namespace cadre::ops {
+namespace {
+
+float* at(int64_t element) { return reinterpret_cast<float*>(0x10000) + element; }
+
+TensorView view(int64_t begin, std::initializer_list<int64_t> shape,
+                std::initializer_list<int64_t> strides) {
+  return TensorView::strided(at(begin), DType::kF32, shape, strides);
+}
+
+MemorySpan span(int64_t begin, std::initializer_list<int64_t> shape,
+                std::initializer_list<int64_t> strides) {
+  MemorySpan result;
+  EXPECT_TRUE(span_of(view(begin, shape, strides), &result));
+  return result;
+}
+
+bool both_ways(const MemorySpan& a, const MemorySpan& b) {
+  EXPECT_EQ(overlap(a, b), overlap(b, a));
+  return overlap(a, b);
+}
+
+std::string error_of(const std::vector<MemorySpan>& out, const std::vector<NamedSpans>& inputs) {
+  Checker checker("gmm");
+  check_overlap(checker, "out", out, inputs);
+  return checker.status().message();
+}
+
+TEST(MemorySpan, CoversNegativeStrides) {
+  const MemorySpan s = span(100, {3, 4}, {-10, 1});
+  EXPECT_EQ(s.begin, reinterpret_cast<uintptr_t>(at(80)));
+  EXPECT_EQ(s.end, reinterpret_cast<uintptr_t>(at(104)));
+  MemorySpan none;
+  EXPECT_TRUE(span_of(view(0, {0, 4}, {4, 1}), &none));
+  EXPECT_EQ(none.begin, none.end);
+}
+
+TEST(MemorySpan, ExtentBeyond63BitsIsNotASpan) {
+  MemorySpan result;
+  EXPECT_FALSE(span_of(view(0, {int64_t{1} << 40, 2}, {int64_t{1} << 40, 1}), &result));
+  EXPECT_FALSE(span_of(view(0, {3, 2}, {INT64_MAX, 1}), &result));
+  EXPECT_TRUE(span_of(view(0, {1, 2}, {INT64_MAX, 1}), &result));
+}
+
+TEST(MemorySpan, NeighboursDoNotOverlap) {
+  EXPECT_FALSE(both_ways(span(0, {4, 8}, {8, 1}), span(32, {4, 8}, {8, 1})));
+  EXPECT_TRUE(both_ways(span(0, {4, 8}, {8, 1}), span(31, {4, 8}, {8, 1})));
+  EXPECT_FALSE(both_ways(span(0, {0, 8}, {8, 1}), span(0, {4, 8}, {8, 1})));
+}
+
+TEST(MemorySpan, ColumnsOfOneBufferDoNotOverlap) {
+  const MemorySpan left = span(0, {4, 3}, {8, 1});
+  EXPECT_FALSE(both_ways(left, span(3, {4, 5}, {8, 1})));
+  EXPECT_TRUE(both_ways(left, span(2, {4, 5}, {8, 1})));
+  EXPECT_TRUE(both_ways(left, span(3, {4, 6}, {8, 1})));    // reaches into the next row
+  EXPECT_FALSE(both_ways(left, span(11, {2, 5}, {8, 1})));  // the same columns, rows 1 and 2
+  EXPECT_TRUE(both_ways(left, span(8, {2, 3}, {8, 1})));
+  EXPECT_FALSE(both_ways(left, span(3, {5}, {1})));  // a vector in the padding
+  EXPECT_TRUE(both_ways(left, span(3, {6}, {1})));
+  EXPECT_TRUE(both_ways(left, span(3, {4, 3}, {7, 1})));  // another pitch: nobody knows
+}
+
+TEST(MemorySpan, ViewsThatOverlapThemselves) {
+  EXPECT_TRUE(overlaps_itself({1, 4, 8}, {0, 0, 1}));  // a broadcast row
+  EXPECT_TRUE(overlaps_itself({1, 4, 8}, {0, 7, 1}));  // rows closer than their length
+  EXPECT_FALSE(overlaps_itself({1, 4, 8}, {0, 8, 1}));
+  EXPECT_FALSE(overlaps_itself({1, 4, 8}, {0, -8, 1}));
+  EXPECT_FALSE(overlaps_itself({1, 4, 8}, {0, 1, 4}));  // column-major
+  EXPECT_TRUE(overlaps_itself({3, 4, 8}, {16, 8, 1}));
+  EXPECT_FALSE(overlaps_itself({0, 4, 8}, {0, 0, 0}));
+  EXPECT_FALSE(overlaps_itself({1, 1, 1}, {0, 0, 0}));
+}
+
+TEST(CheckOverlap, FindsAnyPairOfOutputs) {
+  EXPECT_EQ(error_of({span(0, {8}, {1}), span(8, {8}, {1})}, {}), "");
+  EXPECT_EQ(error_of({span(8, {8}, {1}), span(0, {9}, {1})}, {}),
+            "gmm: out: two groups share memory, expected separate outputs");
+  // Sorted by address the second lies between the first and the third, which overlap.
+  EXPECT_EQ(
+      error_of({span(0, {4, 3}, {8, 1}), span(3, {4, 5}, {8, 1}), span(8, {2, 3}, {8, 1})}, {}),
+      "gmm: out: two groups share memory, expected separate outputs");
+}
+
+TEST(CheckOverlap, FindsAnInputInsideALongOutput) {
+  const std::vector<MemorySpan> out = {span(0, {9, 3}, {8, 1}), span(3, {2, 5}, {8, 1})};
+  EXPECT_EQ(error_of(out, {{"lhs", {span(64, {2}, {1})}}}),
+            "gmm: out overlaps lhs, expected separate memory");
+  EXPECT_EQ(error_of(out, {{"lhs", {span(67, {2}, {1})}}}), "");
+  EXPECT_EQ(error_of(out, {{"lhs", {}}, {"rhs", {span(12, {1}, {1})}}}),
+            "gmm: out overlaps rhs, expected separate memory");
+}
+
+}  // namespace
+}  // namespace cadre::ops
