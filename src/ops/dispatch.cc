@@ -200,8 +200,9 @@ void check_overlaps(Checker& checker, const Call& call, std::string_view output)
                    strides[2], "), expected every element at its own address");
     }
   }
-  std::vector<NamedSpans> inputs = {{"lhs", spans_of(operands.lhs)},
-                                    {"rhs", spans_of(operands.rhs)},
+  const bool own_names = call.problem.op == plan::Op::kGroupedGemm;
+  std::vector<NamedSpans> inputs = {{own_names ? "a" : "lhs", spans_of(operands.lhs)},
+                                    {own_names ? "b" : "rhs", spans_of(operands.rhs)},
                                     {"bias", spans_of(operands.bias)},
                                     {"bias_scale", spans_of_view(operands.bias_scale)},
                                     {"row_scale", spans_of_view(operands.row_scale)},
