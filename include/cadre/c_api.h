@@ -156,7 +156,8 @@ CADRE_API cadre_status_code cadre_context_create(const cadre_context_options* op
 /* NULL is allowed. */
 CADRE_API void cadre_context_destroy(cadre_context* context);
 
-/* Waits for the stream and reports bad sizes or offsets that earlier calls met on the device. */
+/* Waits for the stream (NULL: for all streams of the device) and reports bad sizes or offsets that
+ * earlier calls met on the device; the first one is kept until it is reported. */
 CADRE_API cadre_status_code cadre_check(cadre_context* context, cadre_device device, void* stream);
 
 /* ---- Calls ---------------------------------------------------------------------------------- */

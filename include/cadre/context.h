@@ -59,8 +59,9 @@ class CADRE_API Context {
 
   const Status& status() const;
 
-  /// Waits for `stream` of `device` and reports bad group sizes or offsets that earlier calls met
-  /// there (they are kept until reported). Always ok for a CPU, whose calls report at once.
+  /// Waits for `stream` of `device` (null: for all of its streams) and reports bad group sizes or
+  /// offsets that earlier calls met there (the first is kept until it is reported). Always ok for a
+  /// CPU, whose calls report at once.
   Status check(Device device, void* stream = nullptr);
 
   detail::ContextState& state() const { return *state_; }

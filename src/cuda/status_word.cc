@@ -46,7 +46,13 @@ Status check_status_word(detail::ContextState& context, int32_t device_index, cu
     return Status::invalid(
         "check: the stream is being captured, expected one that can be waited for");
   }
-  int32_t* word = find_fault_word(context, device_index, stream);
+  // Frameworks launch on streams of their own, captured ones among them: no stream means all.
+  if (stream == nullptr) {
+    if (const cudaError_t error = cudaDeviceSynchronize(); error != cudaSuccess) {
+      return cuda_failure("check: waiting for the device", error);
+    }
+  }
+  int32_t* word = find_fault_word(context, device_index);
   auto fault = plan::DeviceFault::kNone;
   cudaError_t error = cudaSuccess;
   if (word != nullptr) {

@@ -1,4 +1,4 @@
-// The device status word of a stream: kernels keep the first fault they meet in it, check() reports
+// The status word of a device: kernels keep the first fault they meet in it, check() reports
 // and clears it.
 #pragma once
 
@@ -11,7 +11,8 @@
 
 namespace cadre::cuda {
 
-/// Waits for the stream, then reports the fault kept in its status word, if any, and clears it.
+/// Waits for the stream (null: for the whole device), then reports the fault kept in the device's
+/// status word, if any, and clears it.
 Status check_status_word(detail::ContextState& context, int32_t device_index, cudaStream_t stream);
 
 }  // namespace cadre::cuda

@@ -81,7 +81,6 @@ class DeviceBlock {
 
 struct StreamState {
   std::mutex mutex;
-  DeviceBlock fault;
   DeviceBlock workspace;
   size_t workspace_bytes = 0;
   /// Blocks that became too small. A captured graph may still use them, so they live as long as the
@@ -105,9 +104,22 @@ class StreamStates final : public detail::ContextState::Attachment {
     return slot.get();
   }
 
+  /// The device's status word. It may be made during a capture, since it is there before the launch
+  /// that is captured and lives as long as the Context.
+  cudaError_t fault_word(int32_t device, bool make, int32_t** word) {
+    const std::scoped_lock lock(mutex_);
+    DeviceBlock& block = faults_[device];
+    if (block.data() == nullptr && make) {
+      if (const cudaError_t error = block.allocate(sizeof(int32_t)); error) return error;
+    }
+    *word = static_cast<int32_t*>(block.data());
+    return cudaSuccess;
+  }
+
  private:
   std::mutex mutex_;
   std::map<std::pair<int32_t, unsigned long long>, std::unique_ptr<StreamState>> states_;
+  std::map<int32_t, DeviceBlock> faults_;
 };
 
 StreamStates& states_of(detail::ContextState& context) {
@@ -162,12 +174,10 @@ Status lease_stream(detail::ContextState& context, std::string_view op, int32_t 
   const auto stream = static_cast<cudaStream_t>(options.stream);
   StreamState* state = states_of(context).find(device_index, stream, true);
   lease->lock = std::unique_lock(state->mutex);
-  if (state->fault.data() == nullptr) {
-    if (const cudaError_t error = state->fault.allocate(sizeof(int32_t)); error != cudaSuccess) {
-      return cuda_failure(text(op, ": allocating the status word"), error);
-    }
+  if (const cudaError_t error = states_of(context).fault_word(device_index, true, &lease->fault);
+      error != cudaSuccess) {
+    return cuda_failure(text(op, ": allocating the status word"), error);
   }
-  lease->fault = static_cast<int32_t*>(state->fault.data());
   if (options.workspace != nullptr) {
     if (options.workspace_size_bytes < layout.total_bytes) {
       return Status::invalid(text(op,
@@ -184,11 +194,10 @@ Status lease_stream(detail::ContextState& context, std::string_view op, int32_t 
   return {};
 }
 
-int32_t* find_fault_word(detail::ContextState& context, int32_t device_index, cudaStream_t stream) {
-  StreamState* state = states_of(context).find(device_index, stream, false);
-  if (state == nullptr) return nullptr;
-  const std::scoped_lock lock(state->mutex);
-  return static_cast<int32_t*>(state->fault.data());
+int32_t* find_fault_word(detail::ContextState& context, int32_t device_index) {
+  int32_t* word = nullptr;
+  static_cast<void>(states_of(context).fault_word(device_index, false, &word));
+  return word;
 }
 
 }  // namespace cadre::cuda

@@ -47,16 +47,17 @@ class Workspace {
 /// that two threads on one stream never mix their launches in one workspace.
 struct StreamLease {
   std::unique_lock<std::mutex> lock;
-  int32_t* fault = nullptr;  ///< the stream's status word, in device memory
+  int32_t* fault = nullptr;  ///< the device's status word, in device memory
   Workspace workspace;
 };
 
-/// Finds or makes the stream's status word and workspace. Memory of a stream that is being captured
-/// is never made here: then the call must have run once before, or options.workspace must be given.
+/// Finds or makes the device's status word and the stream's workspace. A workspace for a stream
+/// that is being captured is never made here: then the call must have run once before, or
+/// options.workspace must be given.
 Status lease_stream(detail::ContextState& context, std::string_view op, int32_t device_index,
                     const CallOptions& options, const WorkspaceLayout& layout, StreamLease* lease);
 
-/// The stream's status word; null when no call of this Context has used the stream.
-int32_t* find_fault_word(detail::ContextState& context, int32_t device_index, cudaStream_t stream);
+/// The device's status word; null when no call of this Context has used the device.
+int32_t* find_fault_word(detail::ContextState& context, int32_t device_index);
 
 }  // namespace cadre::cuda
