@@ -1,5 +1,5 @@
-// Views of the buffers XLA passes: an operand [batch..., dims...] is read one batch entry at a time,
-// and a batch dim of size 1 is broadcast. Row-major throughout, as XLA was told.
+// Views of the buffers XLA passes: an operand [batch..., dims...] is read one batch entry at a
+// time, and a batch dim of size 1 is broadcast. Row-major throughout, as XLA was told.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,24 @@ namespace ffi = xla::ffi;
 /// 0 for a type cadre doesn't have.
 inline cadre_dtype dtype_of(ffi::DataType type) {
   switch (type) {
-    case ffi::DataType::F64: return CADRE_F64;
-    case ffi::DataType::F32: return CADRE_F32;
-    case ffi::DataType::BF16: return CADRE_BF16;
-    case ffi::DataType::F16: return CADRE_F16;
-    case ffi::DataType::S8: return CADRE_I8;
-    case ffi::DataType::S32: return CADRE_I32;
-    case ffi::DataType::S64: return CADRE_I64;
-    case ffi::DataType::U32: return CADRE_U32;
-    default: return 0;
+    case ffi::DataType::F64:
+      return CADRE_F64;
+    case ffi::DataType::F32:
+      return CADRE_F32;
+    case ffi::DataType::BF16:
+      return CADRE_BF16;
+    case ffi::DataType::F16:
+      return CADRE_F16;
+    case ffi::DataType::S8:
+      return CADRE_I8;
+    case ffi::DataType::S32:
+      return CADRE_I32;
+    case ffi::DataType::S64:
+      return CADRE_I64;
+    case ffi::DataType::U32:
+      return CADRE_U32;
+    default:
+      return 0;
   }
 }
 

@@ -46,6 +46,8 @@ cadre_call_options options_for(const Place& place, int64_t precision) {
   cadre_call_options options;
   cadre_call_options_init(&options, sizeof(options));
   options.stream = place.stream;
+  options.workspace = place.workspace;
+  options.workspace_size_bytes = place.workspace_size_bytes;
   options.precision = static_cast<int32_t>(precision);
   return options;
 }
@@ -56,7 +58,7 @@ ffi::Error for_each_entry(const Place& place, const std::vector<int64_t>& batch,
   if (context() == nullptr) {
     return {ffi::ErrorCode::kFailedPrecondition, "cadre: import cadre.jax before running this"};
   }
-  note_stream(place);
+  note_device(place);
   for (int64_t index = 0; index < entries(batch); ++index) {
     const cadre_status_code code = call(index);
     if (code != CADRE_OK) return to_error(code);
@@ -136,9 +138,11 @@ ffi::Error bias_grad(const Place& place, ffi::RemainingArgs args,
   });
 }
 
-constexpr Place kHost = {{CADRE_CPU, 0}, nullptr};
+constexpr Place kHost = {{CADRE_CPU, 0}, nullptr, nullptr, 0};
 
-Place cuda_place(void* stream, int32_t ordinal) { return {{CADRE_CUDA, ordinal}, stream}; }
+Place cuda_place(void* stream, int32_t ordinal, ffi::Result<ffi::AnyBuffer>& workspace) {
+  return {{CADRE_CUDA, ordinal}, stream, workspace->untyped_data(), workspace->size_bytes()};
+}
 
 ffi::Error gmm_cpu(ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> out, bool transpose_rhs,
                    int64_t batch_rank, int64_t precision) {
@@ -146,9 +150,10 @@ ffi::Error gmm_cpu(ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> out, boo
 }
 
 ffi::Error gmm_cuda(void* stream, int32_t ordinal, ffi::RemainingArgs args,
-                    ffi::Result<ffi::AnyBuffer> out, bool transpose_rhs, int64_t batch_rank,
-                    int64_t precision) {
-  return gmm(cuda_place(stream, ordinal), args, out, transpose_rhs, batch_rank, precision);
+                    ffi::Result<ffi::AnyBuffer> out, ffi::Result<ffi::AnyBuffer> workspace,
+                    bool transpose_rhs, int64_t batch_rank, int64_t precision) {
+  return gmm(cuda_place(stream, ordinal, workspace), args, out, transpose_rhs, batch_rank,
+             precision);
 }
 
 ffi::Error tgmm_cpu(ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> out, int64_t batch_rank,
@@ -157,8 +162,9 @@ ffi::Error tgmm_cpu(ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> out, in
 }
 
 ffi::Error tgmm_cuda(void* stream, int32_t ordinal, ffi::RemainingArgs args,
-                     ffi::Result<ffi::AnyBuffer> out, int64_t batch_rank, int64_t precision) {
-  return tgmm(cuda_place(stream, ordinal), args, out, batch_rank, precision);
+                     ffi::Result<ffi::AnyBuffer> out, ffi::Result<ffi::AnyBuffer> workspace,
+                     int64_t batch_rank, int64_t precision) {
+  return tgmm(cuda_place(stream, ordinal, workspace), args, out, batch_rank, precision);
 }
 
 ffi::Error bias_grad_cpu(ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> out,
@@ -167,8 +173,9 @@ ffi::Error bias_grad_cpu(ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> ou
 }
 
 ffi::Error bias_grad_cuda(void* stream, int32_t ordinal, ffi::RemainingArgs args,
-                          ffi::Result<ffi::AnyBuffer> out, int64_t batch_rank) {
-  return bias_grad(cuda_place(stream, ordinal), args, out, batch_rank);
+                          ffi::Result<ffi::AnyBuffer> out, ffi::Result<ffi::AnyBuffer> workspace,
+                          int64_t batch_rank) {
+  return bias_grad(cuda_place(stream, ordinal, workspace), args, out, batch_rank);
 }
 
 auto on_host() { return ffi::Ffi::Bind(); }
@@ -191,7 +198,8 @@ CADRE_API XLA_FFI_Error* cadre_jax_bias_grad_cpu(XLA_FFI_CallFrame*);
 CADRE_API XLA_FFI_Error* cadre_jax_bias_grad_cuda(XLA_FFI_CallFrame*);
 }
 
-// A CUDA handler only launches, so XLA may record it into a command buffer.
+// A CUDA handler only launches, so XLA may record it into a command buffer. Its second result is
+// the workspace: memory of XLA's own, so that programs that run at once never share one.
 XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_gmm_cpu, cadre_jax::gmm_cpu,
                               cadre_jax::on_host()
                                   .RemainingArgs()
@@ -202,6 +210,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_gmm_cpu, cadre_jax::gmm_cpu,
 XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_gmm_cuda, cadre_jax::gmm_cuda,
                               cadre_jax::on_cuda()
                                   .RemainingArgs()
+                                  .Ret<AnyBuffer>()
                                   .Ret<AnyBuffer>()
                                   .Attr<bool>("transpose_rhs")
                                   .Attr<int64_t>("batch_rank")
@@ -217,6 +226,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_tgmm_cuda, cadre_jax::tgmm_cuda,
                               cadre_jax::on_cuda()
                                   .RemainingArgs()
                                   .Ret<AnyBuffer>()
+                                  .Ret<AnyBuffer>()
                                   .Attr<int64_t>("batch_rank")
                                   .Attr<int64_t>("precision"),
                               {xla::ffi::Traits::kCmdBufferCompatible});
@@ -225,5 +235,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
     cadre_jax::on_host().RemainingArgs().Ret<AnyBuffer>().Attr<int64_t>("batch_rank"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     cadre_jax_bias_grad_cuda, cadre_jax::bias_grad_cuda,
-    cadre_jax::on_cuda().RemainingArgs().Ret<AnyBuffer>().Attr<int64_t>("batch_rank"),
+    cadre_jax::on_cuda().RemainingArgs().Ret<AnyBuffer>().Ret<AnyBuffer>().Attr<int64_t>(
+        "batch_rank"),
     {xla::ffi::Traits::kCmdBufferCompatible});

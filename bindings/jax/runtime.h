@@ -1,5 +1,7 @@
-// What the handlers share: the package's context, error mapping, the streams seen.
+// What the handlers share: the package's context, error mapping, the devices seen.
 #pragma once
+
+#include <cstddef>
 
 #include "cadre/c_api.h"
 #include "xla/ffi/api/ffi.h"
@@ -10,6 +12,8 @@ namespace cadre_jax {
 struct Place {
   cadre_device device;
   void* stream;
+  void* workspace;
+  size_t workspace_size_bytes;
 };
 
 /// The context that the package shares between its fronts; null before cadre_jax_use_context.
@@ -18,8 +22,8 @@ cadre_context* context();
 /// Success, or the message of the failed call with XLA's matching code.
 xla::ffi::Error to_error(cadre_status_code code);
 
-/// Remembers the stream so that cadre_jax_check can ask it.
-void note_stream(const Place& place);
+/// Remembers a CUDA device so that cadre_jax_check can ask it.
+void note_device(const Place& place);
 
 }  // namespace cadre_jax
 
@@ -28,6 +32,6 @@ extern "C" {
 /// Every later call uses this context; the package calls it once, before it registers the handlers.
 CADRE_API void cadre_jax_use_context(cadre_context* context);
 
-/// Waits for every CUDA stream that a handler has run on and reports bad sizes met there.
+/// Waits for every CUDA device that a handler has run on and reports bad sizes met there.
 CADRE_API cadre_status_code cadre_jax_check(void);
 }

@@ -22,7 +22,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import PartitionSpec
 
-from . import _handlers
+from . import _handlers, _workspace
 
 gmm_p = Primitive("cadre_gmm")
 tgmm_p = Primitive("cadre_tgmm")
@@ -270,13 +270,27 @@ def _jitted(primitive, params):
     return jax.jit(lambda *operands: primitive.bind(*operands, **dict(params)))
 
 
-def _lower(name, attributes, context, *operands, **params):
-    _handlers.register()
-    kept = {key: params[key] for key in attributes}
-    typed = {
-        key: value if isinstance(value, bool) else np.int64(value) for key, value in kept.items()
+def _attributes(names, params):
+    """The parameters a handler takes, in the types XLA passes on."""
+    kept = {name: params[name] for name in names}
+    return {
+        name: value if isinstance(value, bool) else np.int64(value) for name, value in kept.items()
     }
-    return jax.ffi.ffi_lowering(name)(context, *operands, **typed)
+
+
+def _lower_cpu(name, names, context, *operands, **params):
+    _handlers.register()
+    return jax.ffi.ffi_lowering(name)(context, *operands, **_attributes(names, params))
+
+
+def _lower_cuda(name, names, context, *operands, **params):
+    """The handler's second result is its workspace, so that XLA owns that memory too."""
+    _handlers.register()
+    size = _workspace.size_bytes(name, context.avals_in, context.avals_out[0], params)
+    workspace = jax.core.ShapedArray((size,), np.uint8)
+    with_workspace = context.replace(avals_out=[context.avals_out[0], workspace])
+    lowering = jax.ffi.ffi_lowering(name)
+    return lowering(with_workspace, *operands, **_attributes(names, params))[:1]
 
 
 def _define(primitive, aval, jvp, transpose, attributes):
@@ -287,9 +301,9 @@ def _define(primitive, aval, jvp, transpose, attributes):
     ad.primitive_jvps[primitive] = jvp
     ad.primitive_transposes[primitive] = transpose
     batching.primitive_batchers[primitive] = functools.partial(_batch, primitive)
-    for platform in ("cpu", "cuda"):
+    for platform, lower in (("cpu", _lower_cpu), ("cuda", _lower_cuda)):
         mlir.register_lowering(
-            primitive, functools.partial(_lower, primitive.name, attributes), platform=platform
+            primitive, functools.partial(lower, primitive.name, attributes), platform=platform
         )
 
 

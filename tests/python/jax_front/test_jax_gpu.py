@@ -1,0 +1,74 @@
+"""On a CUDA device: values, gradients, replays of command buffers with other sizes, and reports of bad sizes."""
+
+import cadre.jax as cj
+import jax
+import jax.numpy as jnp
+import jax_oracle as oracle
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.gpu
+
+M, K, N = 300, 136, 72
+SIZES = [[64, 0, 65, 1, 127, 43], [0] * 6, [300, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 299], [50] * 6]
+
+
+def operands(dtype):
+    return oracle.normal(1, M, K, dtype=dtype), oracle.normal(2, 6, K, N, dtype=dtype)
+
+
+def wide(*arrays):
+    return [x.astype(jnp.float64) for x in arrays]
+
+
+@pytest.mark.parametrize(
+    "dtype, tolerance", [("bfloat16", 2.0**-7), ("float16", 2.0**-9), ("float32", 1e-5)]
+)
+@pytest.mark.parametrize("transpose_rhs", [False, True])
+def test_values_and_gradients_for_changing_sizes(dtype, tolerance, transpose_rhs):
+    lhs, rhs = operands(dtype)
+    stored = jnp.swapaxes(rhs, 1, 2) if transpose_rhs else rhs
+    product = jax.jit(lambda a, b, s: cj.gmm(a, b, s, transpose_rhs=transpose_rhs))
+    gradient = jax.jit(
+        jax.grad(lambda a, b, s: (product(a, b, s).astype(jnp.float32) ** 2).sum() / 2, (0, 1))
+    )
+    for sizes in SIZES:  # one program, so its command buffer is replayed with other sizes
+        sizes = jnp.array(sizes, jnp.int32)
+        expected = oracle.gmm(*wide(lhs, rhs), sizes)
+        out = product(lhs, stored, sizes)
+        oracle.close(out, expected, tolerance)
+        lhs_bar, rhs_bar = gradient(lhs, stored, sizes)
+        dout = out.astype(jnp.float64)
+        oracle.close(lhs_bar, oracle.gmm(dout, wide(rhs)[0], sizes, transpose_rhs=True), tolerance)
+        weights = oracle.tgmm(*wide(lhs), dout, sizes)
+        oracle.close(rhs_bar, jnp.swapaxes(weights, 1, 2) if transpose_rhs else weights, tolerance)
+
+
+def test_group_offset_stays_on_the_device():
+    lhs, rhs = operands("bfloat16")
+    product = jax.jit(lambda o: cj.gmm(lhs, rhs[:2], jnp.array(SIZES[0]), group_offset=o))
+    for offset in range(5):
+        oracle.close(
+            product(jnp.array(offset)),
+            oracle.gmm(*wide(lhs, rhs[:2]), SIZES[0], offset=offset),
+            2.0**-7,
+        )
+
+
+def test_vmap_runs_each_entry():
+    lhs, rhs = operands("bfloat16")
+    sizes = jnp.array(SIZES)
+    out = jax.jit(jax.vmap(cj.gmm, (None, None, 0)))(lhs, rhs, sizes)
+    for entry, expected in zip(out, SIZES, strict=True):
+        oracle.close(entry, oracle.gmm(*wide(lhs, rhs), expected), 2.0**-7)
+
+
+@pytest.mark.parametrize("sizes", [[64, -1, 65, 1, 127, 43], [64, 0, 65, 1, 127, 44]])
+def test_bad_sizes_are_reported_by_check_and_count_as_tail(sizes):
+    lhs, rhs = operands("bfloat16")
+    out = np.asarray(jax.jit(cj.gmm)(lhs, rhs, jnp.array(sizes)).astype(jnp.float32))
+    oracle.close(out[:64], oracle.gmm(*wide(lhs, rhs), SIZES[0])[:64], 2.0**-7)
+    assert (out[257:] == 0).all()
+    with pytest.raises(ValueError, match="group size"):
+        cj.check()
+    cj.check()  # reported once
