@@ -28,13 +28,19 @@ _start_jax_with_four_devices()
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
+    config.addinivalue_line(
+        "markers", "four_devices: needs four devices; CPUs are forced, GPUs not"
+    )
 
 
 def pytest_collection_modifyitems(items):
     import jax
 
-    if jax.default_backend() == "gpu":
-        return
+    lacking = {
+        "gpu": (jax.default_backend() != "gpu", "no CUDA device"),
+        "four_devices": (len(jax.devices()) < 4, "fewer than four devices: set JAX_PLATFORMS=cpu"),
+    }
     for item in items:
-        if "gpu" in item.keywords:
-            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+        for marker, (missing, reason) in lacking.items():
+            if missing and marker in item.keywords:
+                item.add_marker(pytest.mark.skip(reason=reason))

@@ -7,6 +7,8 @@ import jax_oracle as oracle
 import pytest
 from jax.sharding import PartitionSpec as P
 
+pytestmark = pytest.mark.four_devices
+
 K, N, EXPERTS = 5, 3, 8
 SIZES = jnp.array([3, 0, 4, 2, 1, 0, 5, 1])
 M = 18  # a tail of two rows

@@ -6,7 +6,10 @@ import cadre.jax as cj
 import jax
 import jax.numpy as jnp
 import jax_oracle as oracle
+import pytest
 from jax.sharding import PartitionSpec as P
+
+pytestmark = pytest.mark.four_devices
 
 TOKENS, DIM, HIDDEN, EXPERTS, TOP_K, STEPS, RATE = 24, 8, 12, 8, 2, 6, 0.3
 
