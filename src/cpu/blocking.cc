@@ -31,11 +31,14 @@ Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches) {
   blocking.m_block = 1024;
   // Few rows: all of packed A stays in half of L2 while B passes once, panel by panel.
   blocking.a_bytes_max = caches.l2_bytes / 2;
-  // A piece of a panel of B is packed into a quarter of L1 and used at once. A power of two divides
+  // A piece of a panel of B is packed into half of L1 and used at once. A power of two divides
   // kMaxGranules, so no piece crosses from one packed segment of A into the next.
-  const int64_t piece = caches.l1_bytes / 4 / (int64_t{kernel.nr} * kernel.granule_bytes);
-  const auto granules_in_piece = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(piece)));
-  blocking.panel_k = std::clamp<int64_t>(granules_in_piece, 16, kMaxGranules) * kernel.granule_k;
+  const int64_t piece = caches.l1_bytes / 2 / (int64_t{kernel.nr} * kernel.granule_bytes);
+  const auto piece_granules = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(piece)));
+  blocking.piece_k = std::clamp<int64_t>(piece_granules, 16, kMaxGranules) * kernel.granule_k;
+  // Where B is contiguous along n, a piece takes at least 512 bytes of each row: what one step of
+  // the prefetch walk asks for, and enough for a memory page to be worth opening.
+  blocking.row_panels = std::max<int64_t>(512 / (int64_t{kernel.nr} * kernel.granule_bytes), 1);
   // 16 rows of B, each read in address order: as many streams as the hardware prefetchers follow.
   blocking.stream_k = 16 * int64_t{kernel.granule_k};
   return blocking;

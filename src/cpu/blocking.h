@@ -12,9 +12,10 @@ struct Blocking {
   int64_t k_block;      ///< k values of a block
   int64_t n_block;      ///< columns of a block of B that is packed and then used for many rows
   int64_t m_block;      ///< rows that use one packed block before their results leave the cache
-  int64_t a_bytes_max;  ///< rows whose packed A is at most this stay resident (few rows per expert)
-  int64_t panel_k;      ///< k values of one panel piece, packed and used at once (few rows)
-  int64_t stream_k;     ///< rows of B streamed side by side (few rows, B contiguous along n)
+  int64_t a_bytes_max;  ///< few rows: packed A of at most this stays resident
+  int64_t piece_k;      ///< few rows: k values of a piece of B that is packed and used at once
+  int64_t row_panels;   ///< few rows, B contiguous along n: panels of a piece
+  int64_t stream_k;     ///< few rows, B read without packing: rows of B side by side
 };
 
 Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches);

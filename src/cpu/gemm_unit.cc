@@ -26,19 +26,32 @@ VectorRef part(const VectorRef& vector, int64_t first) {
   return {static_cast<const char*>(vector.data) + bytes, vector.dtype, vector.stride};
 }
 
-/// Hands out consecutive pieces of the thread's scratch memory; first counts, then serves.
+/// Hands out consecutive pieces of the thread's scratch memory.
 class Arena {
  public:
   explicit Arena(char* base) : next_(base) {}
   char* take(int64_t bytes) {
     char* piece = next_;
-    next_ += round_up(bytes, 64) + 64;  // one line apart, so that no two pieces share one
+    next_ += padded(bytes);
     return piece;
   }
+  /// Pieces start on cache lines of their own.
+  static int64_t padded(int64_t bytes) { return round_up(bytes, 64) + 64; }
 
  private:
   char* next_;
 };
+
+/// Asks at once for all that is left of a walk.
+void prefetch_all(PrefetchWalk* walk) {
+  for (; walk->rows_left > 0; --walk->rows_left) {
+    for (int64_t byte = walk->column_bytes; byte < walk->row_bytes; byte += 64) {
+      __builtin_prefetch(walk->row + byte, 0, 2);
+    }
+    walk->row += walk->stride_bytes;
+    walk->column_bytes = 0;
+  }
+}
 
 class UnitRun {
  public:
@@ -76,15 +89,17 @@ class UnitRun {
   int64_t panel_cols(int64_t panel) const {
     return std::min<int64_t>(kernel_.nr, cols_ - panel * kernel_.nr);
   }
-  bool b_along_n() const { return b_.col_stride == 1; }
 
   int64_t bias_bytes() const { return item_.bias.data ? panels_ * kernel_.nr * 8 : 0; }
   const void* widen_bias(char* memory) const;
   void finish(int64_t tile, int64_t panel, int64_t panels, const char* acc) const;
-  void resident_by_panel(const char* a, char* b, char* acc) const;
-  void resident_by_row(const char* a, char* b, char* acc) const;
+  struct Piece {
+    int64_t k, panels;
+  };
+  void stream_pieces(const Piece& piece, const char* a, char* b, char* acc) const;
+  void stream_rows(const char* a, char* b, char* acc) const;
   void multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile, TileArgs args) const;
-  PrefetchWalk walk_over(int64_t k0, int64_t k) const;
+  PrefetchWalk walk_over(int64_t k0, int64_t k, int64_t panel, int64_t panels) const;
 
   const WorkUnit& unit_;
   const GemmItem& item_;
@@ -129,13 +144,15 @@ void UnitRun::finish(int64_t tile, int64_t panel, int64_t panels, const char* ac
                     .beta = item_.beta});
 }
 
-/// The source of the block of B at k0, as the kernel prefetches it.
-PrefetchWalk UnitRun::walk_over(int64_t k0, int64_t k) const {
-  if (k <= 0) return {};
+/// The source of k values and panels of B, as rows of memory to prefetch.
+PrefetchWalk UnitRun::walk_over(int64_t k0, int64_t k, int64_t panel, int64_t panels) const {
+  const int64_t col = panel * kernel_.nr;
+  const int64_t cols = std::min(panels * kernel_.nr, cols_ - col);
+  if (k <= 0 || cols <= 0) return {};
   const auto size = static_cast<int64_t>(size_of(b_.dtype));
-  const char* start = static_cast<const char*>(element_at(b_, k0, 0));
-  if (b_.col_stride == 1) return {start, cols_ * size, b_.row_stride * size, k, 0};
-  if (b_.row_stride == 1) return {start, k * size, b_.col_stride * size, cols_, 0};
+  const char* start = static_cast<const char*>(element_at(b_, k0, col));
+  if (b_.col_stride == 1) return {start, cols * size, b_.row_stride * size, k, 0};
+  if (b_.row_stride == 1) return {start, k * size, b_.col_stride * size, cols, 0};
   return {};
 }
 
@@ -148,7 +165,7 @@ bool UnitRun::blocked() {
   const int64_t sizes[] = {a_tile_bytes(), panels_ * b_panel_bytes(k_block), acc_tiles * acc_bytes,
                            bias_bytes()};
   int64_t total = 0;
-  for (const int64_t size : sizes) total += round_up(size, 64) + 64;
+  for (const int64_t size : sizes) total += Arena::padded(size);
   auto* memory = static_cast<char*>(Scratch::of_this_thread().reserve(static_cast<size_t>(total)));
   if (!memory) return false;
   Arena arena(memory);
@@ -157,20 +174,18 @@ bool UnitRun::blocked() {
   char* const acc = arena.take(sizes[2]);
   bias_ = widen_bias(arena.take(sizes[3]));
 
-  const auto b_size = static_cast<int64_t>(size_of(b_.dtype));
   for (int64_t block = 0; block < k_blocks; ++block) {
     const int64_t k0 = std::min(block * k_block, item_.k);
     const int64_t k = std::min(k_block, item_.k - k0);
     const bool last = block == k_blocks - 1;
     // B: [k, cols] -> panels.
     const int64_t panel_bytes = b_panel_bytes(k);
-    const int64_t ahead = b_along_n() ? kernel_.nr * b_size : kernel_.nr * b_.col_stride * b_size;
     for (int64_t panel = 0; panel < panels_; ++panel) {
       kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel),
-                     panel + 1 < panels_ ? ahead : 0, b_packed + panel * panel_bytes);
+                     b_packed + panel * panel_bytes);
     }
     PrefetchWalk walk =
-        last ? PrefetchWalk{} : walk_over(k0 + k, std::min(k_block, item_.k - k0 - k));
+        last ? PrefetchWalk{} : walk_over(k0 + k, std::min(k_block, item_.k - k0 - k), 0, panels_);
     // A: every row tile against all panels.
     for (int64_t tile = 0; tile < tiles_; ++tile) {
       kernel_.pack_a(part(a_, tile_begin(tile), k0), tile_rows(tile), k, a_packed);
@@ -195,12 +210,17 @@ bool UnitRun::blocked() {
 bool UnitRun::resident() {
   const int64_t segment_k = kMaxGranules * kernel_.granule_k;
   const int64_t segments = std::max<int64_t>(ceil_div(item_.k, segment_k), 1);
-  const bool by_row = b_along_n();
-  const int64_t piece_k = by_row ? blocking_.stream_k : blocking_.panel_k;
-  const int64_t sizes[] = {segments * tiles_ * a_tile_bytes(), b_panel_bytes(piece_k),
-                           (by_row ? panels_ : 1) * tiles_ * acc_tile_bytes(), bias_bytes()};
+  const bool along_n = b_.col_stride == 1;
+  const bool unpacked =
+      along_n && tiles_ == 1 && kernel_.reads_unpacked_f32 && b_.dtype == DType::kF32;
+  const Piece piece{.k = unpacked ? blocking_.stream_k : blocking_.piece_k,
+                    .panels = along_n ? std::min(blocking_.row_panels, panels_) : 1};
+  const int64_t acc_panels = unpacked ? panels_ : piece.panels;
+  const int64_t sizes[] = {segments * tiles_ * a_tile_bytes(),
+                           piece.panels * b_panel_bytes(piece.k),
+                           acc_panels * tiles_ * acc_tile_bytes(), bias_bytes()};
   int64_t total = 0;
-  for (const int64_t size : sizes) total += round_up(size, 64) + 64;
+  for (const int64_t size : sizes) total += Arena::padded(size);
   auto* memory = static_cast<char*>(Scratch::of_this_thread().reserve(static_cast<size_t>(total)));
   if (!memory) return false;
   Arena arena(memory);
@@ -218,12 +238,47 @@ bool UnitRun::resident() {
                      a_packed + (segment * tiles_ + tile) * a_tile_bytes());
     }
   }
-  if (by_row) {
-    resident_by_row(a_packed, b_packed, acc);
+  if (unpacked) {
+    stream_rows(a_packed, b_packed, acc);
   } else {
-    resident_by_panel(a_packed, b_packed, acc);
+    stream_pieces(piece, a_packed, b_packed, acc);
   }
   return true;
+}
+
+/// B passes in pieces, all of k for some panels before the next; each is packed and used at once,
+/// while the one after it is on its way from memory.
+void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* acc) const {
+  const int64_t k_pieces = std::max<int64_t>(ceil_div(item_.k, piece.k), 1);
+  const int64_t pieces = k_pieces * ceil_div(panels_, piece.panels);
+  for (int64_t i = 0; i < pieces; ++i) {
+    const int64_t k0 = i % k_pieces * piece.k;
+    const int64_t k = std::min(piece.k, item_.k - k0);
+    const int64_t panel0 = i / k_pieces * piece.panels;
+    const int64_t panels = std::min(piece.panels, panels_ - panel0);
+    const int64_t next_k0 = (i + 1) % k_pieces * piece.k;
+    PrefetchWalk next = walk_over(next_k0, std::min(piece.k, item_.k - next_k0),
+                                  (i + 1) / k_pieces * piece.panels, piece.panels);
+    // A single tile has too few steps to spread the prefetches over: ask before packing.
+    if (tiles_ == 1) prefetch_all(&next);
+    const int64_t panel_bytes = b_panel_bytes(k);
+    for (int64_t j = 0; j < panels; ++j) {
+      kernel_.pack_b(part(b_, k0, (panel0 + j) * kernel_.nr), k, panel_cols(panel0 + j),
+                     b + j * panel_bytes);
+    }
+    for (int64_t tile = 0; tile < tiles_; ++tile) {
+      char* const tile_acc = acc + tile * piece.panels * acc_tile_bytes();
+      multiply_piece(a, k0, k, tile,
+                     {.b = b,
+                      .b_panel_bytes = panel_bytes,
+                      .b_granule_bytes = int64_t{kernel_.nr} * kernel_.granule_bytes,
+                      .acc = tile_acc,
+                      .panels = panels,
+                      .prefetch = &next});
+      if (k0 + k >= item_.k) finish(tile, panel0, panels, tile_acc);
+    }
+    prefetch_all(&next);
+  }
 }
 
 /// k values [k0, k0 + k) of one row tile; a piece never crosses a segment, because it divides it.
@@ -241,66 +296,33 @@ void UnitRun::multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile,
   kernel_.multiply(args);
 }
 
-/// B contiguous along k: one panel after the other; each piece of a panel is transposed into L1 and
-/// used at once.
-void UnitRun::resident_by_panel(const char* a, char* b, char* acc) const {
+/// f32 B contiguous along n, one row tile: B is used where it lies, a few rows at a time, in
+/// address order.
+void UnitRun::stream_rows(const char* a, char* b, char* acc) const {
   const auto b_size = static_cast<int64_t>(size_of(b_.dtype));
-  const int64_t piece_k = blocking_.panel_k;
-  for (int64_t panel = 0; panel < panels_; ++panel) {
-    int64_t k0 = 0;
-    do {
-      const int64_t k = std::min(piece_k, item_.k - k0);
-      const bool last = k0 + k >= item_.k;
-      const int64_t to_next = last ? kernel_.nr * b_.col_stride - k0 : piece_k;
-      kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel),
-                     last && panel + 1 == panels_ ? 0 : std::max<int64_t>(to_next * b_size, 0), b);
-      for (int64_t tile = 0; tile < tiles_; ++tile) {
-        multiply_piece(a, k0, k, tile,
-                       {.b = b,
-                        .b_granule_bytes = int64_t{kernel_.nr} * kernel_.granule_bytes,
-                        .acc = acc + tile * acc_tile_bytes(),
-                        .panels = 1});
-      }
-      k0 += k;
-    } while (k0 < item_.k);
-    for (int64_t tile = 0; tile < tiles_; ++tile)
-      finish(tile, panel, 1, acc + tile * acc_tile_bytes());
-  }
-}
-
-/// B contiguous along n: a few rows of B at a time, read in address order across all panels.
-void UnitRun::resident_by_row(const char* a, char* b, char* acc) const {
-  const auto b_size = static_cast<int64_t>(size_of(b_.dtype));
-  const bool direct = kernel_.reads_unpacked_f32 && b_.dtype == DType::kF32 && tiles_ == 1;
   const int64_t full_panels = cols_ / kernel_.nr;
-  const int64_t acc_bytes = panels_ * acc_tile_bytes();
   int64_t k0 = 0;
   do {
     const int64_t k = std::min(blocking_.stream_k, item_.k - k0);
-    int64_t panel = 0;
-    if (direct && full_panels > 0) {
+    if (full_panels > 0) {
       multiply_piece(a, k0, k, 0,
                      {.b = element_at(b_, k0, 0),
                       .b_panel_bytes = kernel_.nr * b_size,
                       .b_granule_bytes = b_.row_stride * b_size,
                       .acc = acc,
                       .panels = full_panels});
-      panel = full_panels;
     }
-    for (; panel < panels_; ++panel) {
-      kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel),
-                     panel + 1 < panels_ ? kernel_.nr * b_size : 0, b);
-      for (int64_t tile = 0; tile < tiles_; ++tile) {
-        multiply_piece(a, k0, k, tile,
-                       {.b = b,
-                        .b_granule_bytes = int64_t{kernel_.nr} * kernel_.granule_bytes,
-                        .acc = acc + tile * acc_bytes + panel * acc_tile_bytes(),
-                        .panels = 1});
-      }
+    if (full_panels < panels_) {
+      kernel_.pack_b(part(b_, k0, full_panels * kernel_.nr), k, panel_cols(full_panels), b);
+      multiply_piece(a, k0, k, 0,
+                     {.b = b,
+                      .b_granule_bytes = int64_t{kernel_.nr} * kernel_.granule_bytes,
+                      .acc = acc + full_panels * acc_tile_bytes(),
+                      .panels = 1});
     }
     k0 += k;
   } while (k0 < item_.k);
-  for (int64_t tile = 0; tile < tiles_; ++tile) finish(tile, 0, panels_, acc + tile * acc_bytes);
+  finish(0, 0, panels_, acc);
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ TEST(CpuBlocking, FitsTheCaches) {
         EXPECT_LE(granules, kMaxGranules);
         EXPECT_EQ(blocking.k_block % kernel.granule_k, 0);
         EXPECT_LE(granules * blocking.n_block * kernel.granule_bytes, sizes.l2_bytes / 2);
-        EXPECT_EQ(kMaxGranules * kernel.granule_k % blocking.panel_k, 0);
+        EXPECT_EQ(kMaxGranules * kernel.granule_k % blocking.piece_k, 0);
         EXPECT_EQ(kMaxGranules * kernel.granule_k % blocking.stream_k, 0);
       }
     }

@@ -21,8 +21,8 @@ struct OpVnni : DwordOp<kRows, kVectors> {
   static Acc multiply_add(Acc acc, Vec a, Vec b) { return _mm512_dpbusd_epi32(acc, a, b); }
 };
 
-void pack_b(const MatrixRef& b, int64_t k, int64_t cols, int64_t ahead_bytes, void* dst) {
-  pack_b_from<QuadLoaderInt8<0>, kNr>(b, k, cols, ahead_bytes, dst);
+void pack_b(const MatrixRef& b, int64_t k, int64_t cols, void* dst) {
+  pack_b_from<QuadLoaderInt8<0>, kNr>(b, k, cols, dst);
   const int64_t granules = divide_up(k, 4);
   char* panel = static_cast<char*>(dst);
   const __m512i offset = _mm512_set1_epi8(static_cast<char>(kOffset));

@@ -68,8 +68,7 @@ struct GemmKernel {
   // dst rows of kPackedRowStride granules <- a[rows, k].
   void (*pack_a)(const MatrixRef& a, int64_t rows, int64_t k, void* dst);
   // One panel: dst [granules(k)][nr] granules <- b[k, cols], cols <= nr, the rest zero.
-  // `ahead_bytes` of 0 or more: prefetch that far beyond what is read.
-  void (*pack_b)(const MatrixRef& b, int64_t k, int64_t cols, int64_t ahead_bytes, void* dst);
+  void (*pack_b)(const MatrixRef& b, int64_t k, int64_t cols, void* dst);
   void (*multiply)(const TileArgs& args);
   void (*epilogue)(const EpilogueArgs& args);
 };

@@ -23,8 +23,13 @@ inline __mmask64 first64(int64_t count) {
 inline __mmask32 first32(int64_t count) {
   return count >= 32 ? ~__mmask32{0} : (__mmask32{1} << count) - 1;
 }
+inline __m512i words_to_dwords(const Bf16* p, int64_t lanes) {
+  return _mm512_cvtepu16_epi32(lanes >= 16 ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))
+                                           : _mm256_maskz_loadu_epi16(first16(lanes), p));
+}
 inline __m512i bytes_to_dwords(const int8_t* p, int64_t lanes) {
-  return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first16(lanes), p));
+  return _mm512_cvtepu8_epi32(lanes >= 16 ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))
+                                          : _mm_maskz_loadu_epi8(first16(lanes), p));
 }
 
 // Two bf16, as they are.
@@ -35,10 +40,9 @@ struct PairLoaderBf16 : DwordGranules {
     return count >= 32 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi16(first32(count), p);
   }
   static Reg across(const Bf16* p, int64_t k_stride, int64_t k_count, int64_t lanes) {
-    const __mmask16 mask = first16(lanes);
-    const Reg even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p));
+    const Reg even = words_to_dwords(p, lanes);
     if (k_count < 2) return even;
-    const Reg odd = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p + k_stride));
+    const Reg odd = words_to_dwords(p + k_stride, lanes);
     return _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
   }
 };

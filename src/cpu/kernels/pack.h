@@ -26,8 +26,7 @@ inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // a time.
 inline constexpr int64_t kGatherK = 64;
 
-// rows x k -> dst rows of kPackedRowStride granules, k padded with zeros to full vectors. `k_first`
-// counts the k values already packed (a multiple of a vector).
+// rows x k -> dst rows of kPackedRowStride granules, k padded with zeros to full vectors.
 template <class Loader>
 void pack_rows_along(const typename Loader::Elem* src, int64_t row_stride, int64_t rows, int64_t k,
                      char* dst) {
@@ -35,10 +34,12 @@ void pack_rows_along(const typename Loader::Elem* src, int64_t row_stride, int64
   for (int64_t r = 0; r < rows; ++r) {
     const typename Loader::Elem* s = src + r * row_stride;
     char* d = dst + r * kPackedRowStride * Loader::kGranuleBytes;
-    for (int64_t p = 0; p < k; p += kStep) {
-      Loader::store(d, Loader::along(s + p, smaller(kStep, k - p)));
+    int64_t p = 0;
+    for (; p + kStep <= k; p += kStep) {
+      Loader::store(d, Loader::along(s + p, kStep));
       d += Loader::kLanes * Loader::kGranuleBytes;
     }
+    if (p < k) Loader::store(d, Loader::along(s + p, k - p));
   }
 }
 
@@ -53,11 +54,17 @@ void pack_rows_across(const typename Loader::Elem* src, int64_t k_stride, int64_
     const int64_t lanes = smaller(kLanes, rows - r0);
     for (int64_t p0 = 0; p0 < k; p0 += kLanes * kG) {
       typename Loader::Reg block[kLanes];
-      for (int64_t i = 0; i < kLanes; ++i) {
-        const int64_t p = p0 + i * kG;
-        block[i] =
-            p < k ? Loader::across(src + p * k_stride + r0, k_stride, smaller(kG, k - p), lanes)
-                  : Loader::zero();
+      if (p0 + kLanes * kG <= k) {
+        const typename Loader::Elem* s = src + p0 * k_stride + r0;
+        for (int64_t i = 0; i < kLanes; ++i)
+          block[i] = Loader::across(s + i * kG * k_stride, k_stride, kG, lanes);
+      } else {
+        for (int64_t i = 0; i < kLanes; ++i) {
+          const int64_t p = p0 + i * kG;
+          block[i] =
+              p < k ? Loader::across(src + p * k_stride + r0, k_stride, smaller(kG, k - p), lanes)
+                    : Loader::zero();
+        }
       }
       Loader::transpose(block);
       char* d = dst + (r0 * kPackedRowStride + p0 / kG) * Loader::kGranuleBytes;
@@ -70,26 +77,28 @@ void pack_rows_across(const typename Loader::Elem* src, int64_t k_stride, int64_
 // k x cols -> dst [granules][kNr] granules, from columns that are next to each other.
 template <class Loader, int kNr>
 void pack_panel_across(const typename Loader::Elem* src, int64_t k_stride, int64_t k, int64_t cols,
-                       int64_t ahead_bytes, char* dst) {
+                       char* dst) {
   constexpr int64_t kLanes = Loader::kLanes;
   constexpr int64_t kG = Loader::kGranuleK;
   static_assert(kNr % kLanes == 0);
-  for (int64_t p = 0; p < k; p += kG) {
+  int64_t p = 0;
+  if (cols >= kNr) {
+    for (; p + kG <= k; p += kG) {
+      const typename Loader::Elem* s = src + p * k_stride;
+      for (int64_t j = 0; j < kNr; j += kLanes) {
+        Loader::store(dst, Loader::across(s + j, k_stride, kG, kLanes));
+        dst += kLanes * Loader::kGranuleBytes;
+      }
+    }
+  }
+  for (; p < k; p += kG) {
     const int64_t k_count = smaller(kG, k - p);
     for (int64_t j = 0; j < kNr; j += kLanes) {
-      const typename Loader::Elem* s = src + p * k_stride + j;
-      const int64_t lanes = cols - j;
-      Loader::store(dst, lanes > 0 ? Loader::across(s, k_stride, k_count, smaller(kLanes, lanes))
-                                   : Loader::zero());
+      const int64_t lanes = smaller(kLanes, cols - j);
+      Loader::store(dst, lanes > 0
+                             ? Loader::across(src + p * k_stride + j, k_stride, k_count, lanes)
+                             : Loader::zero());
       dst += kLanes * Loader::kGranuleBytes;
-    }
-    if (ahead_bytes > 0) {
-      for (int64_t i = 0; i < k_count; ++i) {
-        const char* ahead = reinterpret_cast<const char*>(src + (p + i) * k_stride) + ahead_bytes;
-        for (int64_t byte = 0; byte < int64_t{kNr} * int64_t{sizeof(typename Loader::Elem)};
-             byte += 64)
-          __builtin_prefetch(ahead + byte, 0, 2);
-      }
     }
   }
 }
@@ -97,23 +106,28 @@ void pack_panel_across(const typename Loader::Elem* src, int64_t k_stride, int64
 // The same from columns that are contiguous along k: kLanes columns at a time, transposed.
 template <class Loader, int kNr>
 void pack_panel_along(const typename Loader::Elem* src, int64_t col_stride, int64_t k, int64_t cols,
-                      int64_t ahead_bytes, char* dst) {
+                      char* dst) {
   constexpr int64_t kLanes = Loader::kLanes;
   constexpr int64_t kStep = kLanes * Loader::kGranuleK;
   const int64_t granules = divide_up(k, Loader::kGranuleK);
   for (int64_t j = 0; j < kNr; j += kLanes) {
+    const typename Loader::Elem* s = src + j * col_stride;
     for (int64_t p = 0; p < k; p += kStep) {
       typename Loader::Reg block[kLanes];
-      for (int64_t i = 0; i < kLanes; ++i) {
-        const typename Loader::Elem* s = src + (j + i) * col_stride + p;
-        block[i] = j + i < cols ? Loader::along(s, smaller(kStep, k - p)) : Loader::zero();
-        if (ahead_bytes > 0)
-          __builtin_prefetch(reinterpret_cast<const char*>(s) + ahead_bytes, 0, 2);
+      char* d = dst + (p / Loader::kGranuleK * kNr + j) * Loader::kGranuleBytes;
+      if (p + kStep <= k && j + kLanes <= cols) {
+        for (int64_t i = 0; i < kLanes; ++i)
+          block[i] = Loader::along(s + i * col_stride + p, kStep);
+        Loader::transpose(block);
+        for (int64_t i = 0; i < kLanes; ++i)
+          Loader::store(d + i * kNr * Loader::kGranuleBytes, block[i]);
+        continue;
       }
+      for (int64_t i = 0; i < kLanes; ++i)
+        block[i] = j + i < cols ? Loader::along(s + i * col_stride + p, smaller(kStep, k - p))
+                                : Loader::zero();
       Loader::transpose(block);
-      const int64_t g0 = p / Loader::kGranuleK;
-      char* d = dst + (g0 * kNr + j) * Loader::kGranuleBytes;
-      const int64_t count = smaller(kLanes, granules - g0);
+      const int64_t count = smaller(kLanes, granules - p / Loader::kGranuleK);
       for (int64_t i = 0; i < count; ++i)
         Loader::store(d + i * kNr * Loader::kGranuleBytes, block[i]);
     }
@@ -144,14 +158,14 @@ void pack_a_from(const MatrixRef& a, int64_t rows, int64_t k, void* dst) {
 }
 
 template <class Loader, int kNr>
-void pack_b_from(const MatrixRef& b, int64_t k, int64_t cols, int64_t ahead_bytes, void* dst) {
+void pack_b_from(const MatrixRef& b, int64_t k, int64_t cols, void* dst) {
   using Elem = typename Loader::Elem;
   const Elem* src = static_cast<const Elem*>(b.data);
   char* out = static_cast<char*>(dst);
   if (b.col_stride == 1) {
-    pack_panel_across<Loader, kNr>(src, b.row_stride, k, cols, ahead_bytes, out);
+    pack_panel_across<Loader, kNr>(src, b.row_stride, k, cols, out);
   } else if (b.row_stride == 1) {
-    pack_panel_along<Loader, kNr>(src, b.col_stride, k, cols, ahead_bytes, out);
+    pack_panel_along<Loader, kNr>(src, b.col_stride, k, cols, out);
   } else {
     Elem gathered[kGatherK * kNr] = {};
     for (int64_t p0 = 0; p0 < k; p0 += kGatherK) {
@@ -160,7 +174,7 @@ void pack_b_from(const MatrixRef& b, int64_t k, int64_t cols, int64_t ahead_byte
         for (int64_t j = 0; j < cols; ++j)
           gathered[p * kNr + j] = read_one(src + (p0 + p) * b.row_stride + j * b.col_stride);
       char* d = out + p0 / Loader::kGranuleK * kNr * Loader::kGranuleBytes;
-      pack_panel_across<Loader, kNr>(gathered, kNr, count, cols, 0, d);
+      pack_panel_across<Loader, kNr>(gathered, kNr, count, cols, d);
     }
   }
 }
@@ -198,18 +212,18 @@ void pack_a_widen(const MatrixRef& a, int64_t rows, int64_t k, void* dst) {
 }
 
 template <class V, int kNr>
-void pack_b_widen(const MatrixRef& b, int64_t k, int64_t cols, int64_t ahead_bytes, void* dst) {
+void pack_b_widen(const MatrixRef& b, int64_t k, int64_t cols, void* dst) {
   switch (b.dtype) {
     case DType::kBF16:
-      return pack_b_from<WidenLoader<V, Bf16>, kNr>(b, k, cols, ahead_bytes, dst);
+      return pack_b_from<WidenLoader<V, Bf16>, kNr>(b, k, cols, dst);
     case DType::kF16:
-      return pack_b_from<WidenLoader<V, F16>, kNr>(b, k, cols, ahead_bytes, dst);
+      return pack_b_from<WidenLoader<V, F16>, kNr>(b, k, cols, dst);
     case DType::kI8:
-      return pack_b_from<WidenLoader<V, int8_t>, kNr>(b, k, cols, ahead_bytes, dst);
+      return pack_b_from<WidenLoader<V, int8_t>, kNr>(b, k, cols, dst);
     case DType::kF64:
-      return pack_b_from<WidenLoader<V, double>, kNr>(b, k, cols, ahead_bytes, dst);
+      return pack_b_from<WidenLoader<V, double>, kNr>(b, k, cols, dst);
     default:
-      return pack_b_from<WidenLoader<V, float>, kNr>(b, k, cols, ahead_bytes, dst);
+      return pack_b_from<WidenLoader<V, float>, kNr>(b, k, cols, dst);
   }
 }
 

@@ -134,7 +134,7 @@ struct VecF64 {
   static void store(double* p, Reg x) { _mm512_storeu_pd(p, x); }
 
   static Reg load(const double* p, int64_t count) {
-    return _mm512_maskz_loadu_pd(first8(count), p);
+    return count >= 8 ? _mm512_loadu_pd(p) : _mm512_maskz_loadu_pd(first8(count), p);
   }
   static Reg load(const int32_t* p, int64_t count) {
     return _mm512_cvtepi32_pd(_mm256_maskz_loadu_epi32(first8(count), p));
