@@ -1,7 +1,9 @@
 # A thin front over CMake presets and scripts/. `make` alone lists the targets.
-# Variables: PRESET=release|asan|tsan|cuda|ci, JOBS=number of parallel jobs. With CI set, warnings are errors.
+# Variables: PRESET=release|asan|tsan|cuda|ci, JOBS=number of parallel jobs, FRONTS=the Python frameworks that
+# make test installs and tests (their tests are skipped, by name, without them). With CI set, warnings are errors.
 
 PRESET ?= release
+FRONTS ?= torch jax
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 BUILD := build/$(PRESET)
 CONFIGURE := cmake --preset $(PRESET) $(if $(CI),-DCADRE_WERROR=ON)
@@ -26,7 +28,7 @@ build: ## build the library and the command line tool (build/release/cadre)
 
 test: ## build everything and run the C++ and the Python tests
 	@scripts/setup_apt.sh build test
-	@scripts/setup_python.sh requirements/*.txt
+	@scripts/setup_python.sh test $(FRONTS)
 	@$(CONFIGURE) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
 	@scripts/run_tests.sh $(PRESET) --label-exclude packaging
@@ -65,7 +67,7 @@ format: ## reformat the C++ and CUDA sources
 
 wheel: ## build the Python wheel into dist/
 	@scripts/setup_apt.sh build test
-	@scripts/setup_python.sh
+	@scripts/setup_python.sh test
 	@$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 goals: ## compare the committed benchmark results with bench/goals.json
