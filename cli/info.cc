@@ -83,11 +83,9 @@ void print_text(const nlohmann::json& info) {
   }
   fmt::print("\nEnvironment\n");
   for (const auto& [name, value] : info["environment"].items()) {
-    const bool unset = value == "" || value == 0 || value == false;
-    fmt::print("  {:<19}{}\n", name,
-               unset               ? "unset"
-               : value.is_string() ? value.get<std::string>()
-                                   : value.dump());
+    std::string shown = value.is_string() ? value.get<std::string>() : value.dump();
+    if (shown.empty() || shown == "0" || shown == "false") shown = "unset";
+    fmt::print("  {:<19}{}\n", name, shown);
   }
 }
 

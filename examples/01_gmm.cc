@@ -7,8 +7,8 @@ int main() {
   using cadre::DType, cadre::TensorView;
   // 6 tokens sorted by expert: two for expert 0, none for expert 1, four for expert 2.
   const std::vector<int32_t> group_sizes = {2, 0, 4};
-  const std::vector<float> tokens(6 * 4, 0.5f), weights(3 * 4 * 5, 2.0f);
-  std::vector<float> out(6 * 5);
+  const std::vector<float> tokens(24, 0.5f), weights(60, 2.0f);  // [6, 4] and [3, 4, 5]
+  std::vector<float> out(30);                                    // [6, 5]
   cadre::Context context;
   const cadre::Status status =
       cadre::gmm(context, {.lhs = TensorView::contiguous(tokens.data(), DType::kF32, {6, 4}),
