@@ -17,10 +17,14 @@ enum class Major { kK = 0, kMN = 1 };  // K-major (rows of K) or MN-major (rows 
 // K-major: 64 of K a row, leading offset unused, 8 rows 1024 bytes apart; a k16 step is +32 bytes.
 // MN-major: 64 of M/N a row, k rows below each other, next 64 of M/N `leading_bytes` further; a k16
 // step is +2048.
+// The high word is the same for both: 8 rows are 1024 bytes (stride offset 64 in bits 32 to 45),
+// swizzle mode 1 in 62.
+__device__ __forceinline__ uint32_t wgmma_descriptor_low(uint32_t address, uint32_t leading_bytes) {
+  return (leading_bytes >> 4 << 16) | ((address & 0x3ffff) >> 4);
+}
+
 __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address, uint32_t leading_bytes) {
-  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  constexpr uint64_t kStride = uint64_t{1024 >> 4} << 32;
-  return kSwizzle128 | kStride | (uint64_t{leading_bytes >> 4} << 16) | ((address & 0x3ffff) >> 4);
+  return (uint64_t{0x40000040} << 32) | wgmma_descriptor_low(address, leading_bytes);
 }
 
 __device__ __forceinline__ void wgmma_fence() {
@@ -77,47 +81,52 @@ struct Wgmma;
 #define CADRE_OUT_128 CADRE_OUT_120, CADRE_OUT_8_AT(120)
 // clang-format on
 
-#define CADRE_WGMMA_ASM(TYPES, N, R, A, B, S, TA, TB)                                      \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #S                                     \
-               ", 0;\n"                                                                    \
-               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPES " {" CADRE_REGS_##R \
-               "}, %" #A ", %" #B ", p, 1, 1, %" #TA ", %" #TB ";\n}\n"                    \
-               : CADRE_OUT_##R                                                             \
-               : "l"(a), "l"(b), "r"(accumulate), "n"(static_cast<int>(kMajorA)),          \
-                 "n"(static_cast<int>(kMajorB)))
+#define CADRE_WGMMA_ASM(TYPES, N, R, A, B, S, TA, TB, OA, OB)                         \
+  asm volatile(                                                                       \
+      "{\n.reg .pred p;\n.reg .b32 la, lb, high;\n.reg .b64 da, db;\n"                \
+      "add.u32 la, %" #A ", %" #OA ";\nadd.u32 lb, %" #B ", %" #OB                    \
+      ";\n"                                                                           \
+      "mov.b32 high, 0x40000040;\nmov.b64 da, {la, high};\nmov.b64 db, {lb, high};\n" \
+      "setp.ne.b32 p, %" #S                                                           \
+      ", 0;\n"                                                                        \
+      "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPES " {" CADRE_REGS_##R     \
+      "}, da, db, p, 1, 1, %" #TA ", %" #TB ";\n}\n"                                  \
+      : CADRE_OUT_##R                                                                 \
+      : "r"(a), "r"(b), "r"(accumulate), "n"(static_cast<int>(kMajorA)),              \
+        "n"(static_cast<int>(kMajorB)), "n"(kOffsetA), "n"(kOffsetB))
 
-// N, then N/2 registers, then the numbers of the five operands after them.
-#define CADRE_WGMMA(N, R, A, B, S, TA, TB)                                            \
+// N, then N/2 registers, then the numbers of the seven operands after them.
+#define CADRE_WGMMA(N, R, A, B, S, TA, TB, OA, OB)                                    \
   template <>                                                                         \
   struct Wgmma<N> {                                                                   \
-    template <typename T, Major kMajorA, Major kMajorB>                               \
-    static __device__ __forceinline__ void mma(float (&d)[R], uint64_t a, uint64_t b, \
+    template <typename T, Major kMajorA, Major kMajorB, int kOffsetA, int kOffsetB>   \
+    static __device__ __forceinline__ void mma(float (&d)[R], uint32_t a, uint32_t b, \
                                                int accumulate) {                      \
       static_assert(std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __half>);   \
       if constexpr (std::is_same_v<T, __nv_bfloat16>) {                               \
-        CADRE_WGMMA_ASM("bf16.bf16", N, R, A, B, S, TA, TB);                          \
+        CADRE_WGMMA_ASM("bf16.bf16", N, R, A, B, S, TA, TB, OA, OB);                  \
       } else {                                                                        \
-        CADRE_WGMMA_ASM("f16.f16", N, R, A, B, S, TA, TB);                            \
+        CADRE_WGMMA_ASM("f16.f16", N, R, A, B, S, TA, TB, OA, OB);                    \
       }                                                                               \
     }                                                                                 \
   };
 
-CADRE_WGMMA(16, 8, 8, 9, 10, 11, 12)
-CADRE_WGMMA(32, 16, 16, 17, 18, 19, 20)
-CADRE_WGMMA(48, 24, 24, 25, 26, 27, 28)
-CADRE_WGMMA(64, 32, 32, 33, 34, 35, 36)
-CADRE_WGMMA(80, 40, 40, 41, 42, 43, 44)
-CADRE_WGMMA(96, 48, 48, 49, 50, 51, 52)
-CADRE_WGMMA(112, 56, 56, 57, 58, 59, 60)
-CADRE_WGMMA(128, 64, 64, 65, 66, 67, 68)
-CADRE_WGMMA(144, 72, 72, 73, 74, 75, 76)
-CADRE_WGMMA(160, 80, 80, 81, 82, 83, 84)
-CADRE_WGMMA(176, 88, 88, 89, 90, 91, 92)
-CADRE_WGMMA(192, 96, 96, 97, 98, 99, 100)
-CADRE_WGMMA(208, 104, 104, 105, 106, 107, 108)
-CADRE_WGMMA(224, 112, 112, 113, 114, 115, 116)
-CADRE_WGMMA(240, 120, 120, 121, 122, 123, 124)
-CADRE_WGMMA(256, 128, 128, 129, 130, 131, 132)
+CADRE_WGMMA(16, 8, 8, 9, 10, 11, 12, 13, 14)
+CADRE_WGMMA(32, 16, 16, 17, 18, 19, 20, 21, 22)
+CADRE_WGMMA(48, 24, 24, 25, 26, 27, 28, 29, 30)
+CADRE_WGMMA(64, 32, 32, 33, 34, 35, 36, 37, 38)
+CADRE_WGMMA(80, 40, 40, 41, 42, 43, 44, 45, 46)
+CADRE_WGMMA(96, 48, 48, 49, 50, 51, 52, 53, 54)
+CADRE_WGMMA(112, 56, 56, 57, 58, 59, 60, 61, 62)
+CADRE_WGMMA(128, 64, 64, 65, 66, 67, 68, 69, 70)
+CADRE_WGMMA(144, 72, 72, 73, 74, 75, 76, 77, 78)
+CADRE_WGMMA(160, 80, 80, 81, 82, 83, 84, 85, 86)
+CADRE_WGMMA(176, 88, 88, 89, 90, 91, 92, 93, 94)
+CADRE_WGMMA(192, 96, 96, 97, 98, 99, 100, 101, 102)
+CADRE_WGMMA(208, 104, 104, 105, 106, 107, 108, 109, 110)
+CADRE_WGMMA(224, 112, 112, 113, 114, 115, 116, 117, 118)
+CADRE_WGMMA(240, 120, 120, 121, 122, 123, 124, 125, 126)
+CADRE_WGMMA(256, 128, 128, 129, 130, 131, 132, 133, 134)
 
 #undef CADRE_WGMMA
 #undef CADRE_WGMMA_ASM
@@ -126,7 +135,17 @@ CADRE_WGMMA(256, 128, 128, 129, 130, 131, 132)
 // zeroed by moves.
 template <int kN, typename T, Major kMajorA, Major kMajorB>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b, int accumulate) {
-  Wgmma<kN>::template mma<T, kMajorA, kMajorB>(d, a, b, accumulate);
+  Wgmma<kN>::template mma<T, kMajorA, kMajorB, 0, 0>(d, static_cast<uint32_t>(a),
+                                                     static_cast<uint32_t>(b), accumulate);
+}
+
+// The same for the low words of two descriptors plus constants (in units of 16 bytes), added within
+// the assembly: the compiler then holds one register for each operand instead of two for every
+// step.
+template <int kN, typename T, Major kMajorA, Major kMajorB, int kOffsetA, int kOffsetB>
+__device__ __forceinline__ void wgmma_at(float (&d)[kN / 2], uint32_t a, uint32_t b,
+                                         int accumulate) {
+  Wgmma<kN>::template mma<T, kMajorA, kMajorB, kOffsetA, kOffsetB>(d, a, b, accumulate);
 }
 
 }  // namespace cadre::ptx

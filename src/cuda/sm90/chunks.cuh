@@ -1,0 +1,146 @@
+// What both epilogues share: a consumer thread's place, and the chunk buffers of a warpgroup with
+// C's way in and out's way out.
+#pragma once
+
+#include "cuda/ptx/address.cuh"
+#include "cuda/ptx/fences.cuh"
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/named_barrier.cuh"
+#include "cuda/ptx/tma.cuh"
+#include "cuda/sm90/gmm_arguments.h"
+#include "cuda/sm90/gmm_storage.cuh"
+
+namespace cadre::sm90 {
+
+// What a thread of a consumer warpgroup knows of its place. All but the warpgroup is read anew each
+// time: a register held through the products costs more than the read.
+struct ConsumerPlace {
+  int warpgroup;  // 0 or 1: blocks kBlocks * warpgroup and on
+
+  __device__ __forceinline__ int warp() const { return ptx::thread_index() / 32 % 4; }
+  __device__ __forceinline__ int lane() const { return ptx::thread_index() % 32; }
+  // The one thread that talks to the copy engine.
+  __device__ __forceinline__ bool leader() const { return ptx::thread_index() % 128 == 0; }
+};
+
+// The first feature of a warpgroup's block within the tile.
+template <typename Traits>
+__device__ __forceinline__ int block_feature(const ConsumerPlace& place, int block) {
+  return (place.warpgroup * Traits::kBlocks + block) * kBlockFeatures;
+}
+
+// A thread's first feature within a block; the other one is 8 further.
+__device__ __forceinline__ int feature_in_block(const ConsumerPlace& place) {
+  return 16 * place.warp() + place.lane() / 4;
+}
+
+__device__ __forceinline__ void warpgroup_sync(const ConsumerPlace& place) {
+  ptx::named_barrier_sync(1 + place.warpgroup, 128);
+}
+
+// Coordinates in a ragged map of the rows from row + first on: the second dim's bound falls on row
+// + rows.
+struct RaggedRows {
+  int bound;
+  int end;
+  __device__ __forceinline__ RaggedRows(int row, int rows, int first)
+      : bound((1 << 30) - rows + first), end(row + rows) {}
+};
+
+// The map of out or C that serves a group: the one of all rows, or the group's own (a list).
+__device__ __forceinline__ const CUtensorMap* map_of(const CUtensorMap& all,
+                                                     const CUtensorMap* of_groups, int group) {
+  if (of_groups == nullptr) return &all;
+  ptx::fence_tensor_map_acquire(of_groups + group);
+  return of_groups + group;
+}
+
+template <typename Traits>
+__device__ __forceinline__ OutputPlace output_place(const GmmArguments& args,
+                                                    const ConsumerPlace& place, const Tile& tile) {
+  return {.group = tile.group,
+          .row = args.out_maps != nullptr ? tile.group_row : tile.row,
+          .rows = tile.rows,
+          .feature = tile.feature + block_feature<Traits>(place, 0)};
+}
+
+// The buffers are used in turn. A store leaves its buffer busy until the copy engine has read it;
+// with C, all are first filled from memory, and each is handed on to a later chunk.
+template <typename Traits>
+class ChunkBuffers {
+ public:
+  // C of the current tile is on its way.
+  __device__ __forceinline__ bool reads_c() const {
+    return Traits::kGeneral && (state_ & kReadsC) != 0;
+  }
+  __device__ __forceinline__ void forget_c() { state_ &= ~kReadsC; }
+  __device__ __forceinline__ void advance() {
+    state_ = buffer() + 1 == Traits::kChunkBuffers ? state_ & ~kBuffer : state_ + 1;
+  }
+
+  __device__ __forceinline__ uint32_t address(GmmStorage<Traits>& shared,
+                                              const ConsumerPlace& place) const {
+    return ptx::shared_address(shared.chunks[place.warpgroup][buffer()]);
+  }
+
+  // A buffer to write: every store that used it has been read.
+  __device__ __forceinline__ uint32_t claim(GmmStorage<Traits>& shared,
+                                            const ConsumerPlace& place) {
+    if (place.leader()) ptx::bulk_wait_group_read<Traits::kChunkBuffers - 1>();
+    warpgroup_sync(place);
+    const uint32_t chunk = address(shared, place);
+    advance();
+    return chunk;
+  }
+
+  // Loads chunk `index` of C into the current buffer. Rows past the tile's end are filled with
+  // zeros.
+  __device__ __forceinline__ void load_c(GmmStorage<Traits>& shared, const GmmArguments& args,
+                                         const ConsumerPlace& place, const Tile& tile,
+                                         int index) const {
+    const bool wide = args.epilogue.out == ElementKind::kF32;
+    const int first = index * (wide ? kChunkTokens / 2 : kChunkTokens);
+    if (!place.leader() || first >= tile.rows) return;
+    const uint32_t full = ptx::shared_address(&shared.c_full[place.warpgroup][buffer()]);
+    const int feature = tile.feature + block_feature<Traits>(place, 0);
+    const CUtensorMap* map = map_of(args.c_map, args.c_maps, tile.group);
+    const RaggedRows rows(args.c_maps != nullptr ? tile.group_row : tile.row, tile.rows, first);
+    ptx::mbarrier_arrive_expect(full, kChunkBytes);
+    ptx::tma_load_4d(address(shared, place), map, full, ptx::kEvictFirst, feature, rows.bound,
+                     rows.end, 1 << 30);
+    if (wide) {
+      ptx::tma_load_4d(address(shared, place) + kChunkBytes / 2, map, full, ptx::kEvictFirst,
+                       feature + 32, rows.bound, rows.end, 1 << 30);
+    }
+  }
+
+  // Starts the first chunks of C; every earlier store must have been issued.
+  __device__ __forceinline__ void start_c(GmmStorage<Traits>& shared, const GmmArguments& args,
+                                          const ConsumerPlace& place, const Tile& tile) {
+    state_ |= kReadsC;
+    if (place.leader()) ptx::bulk_wait_group_read<0>();
+    for (int index = 0; index < Traits::kChunkBuffers; ++index) {
+      load_c(shared, args, place, tile, index);
+      advance();
+    }
+  }
+
+  __device__ __forceinline__ uint32_t wait_for_c(GmmStorage<Traits>& shared,
+                                                 const ConsumerPlace& place) {
+    ptx::mbarrier_wait(ptx::shared_address(&shared.c_full[place.warpgroup][buffer()]),
+                       (state_ >> (kParityShift + buffer())) & 1);
+    state_ ^= 1u << (kParityShift + buffer());
+    return address(shared, place);
+  }
+
+ private:
+  static constexpr uint32_t kBuffer = 3;  // the next to use
+  static constexpr uint32_t kReadsC = 4;
+  static constexpr int kParityShift = 3;  // and on: the phase of each buffer's c_full to wait for
+
+  __device__ __forceinline__ uint32_t buffer() const { return state_ & kBuffer; }
+
+  uint32_t state_ = 0;  // one register for all of it
+};
+
+}  // namespace cadre::sm90

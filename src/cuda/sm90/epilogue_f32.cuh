@@ -1,0 +1,105 @@
+// The epilogue of fp32 output: chunks of 32 tokens x 64 features, as two boxes of 32 features,
+// straight from the accumulators.
+#pragma once
+
+#include "cuda/ptx/fences.cuh"
+#include "cuda/ptx/shared_access.cuh"
+#include "cuda/sm90/chunks.cuh"
+#include "cuda/sm90/factors.cuh"
+
+namespace cadre::sm90 {
+
+inline constexpr int kWideChunkTokens = 32;
+
+// Byte offset of (token, feature) in a chunk: two halves of [32 tokens][32 features], each row 128
+// bytes under the swizzle. A warp writes 4 even (or odd) tokens x 8 features at a time: all 32
+// banks once.
+__device__ __forceinline__ uint32_t wide_offset(int token, int feature) {
+  const int column = (feature % 32 / 4) ^ (token % 8);
+  return feature / 32 * (kChunkBytes / 2) + token * 128 + column * 16 + feature % 4 * 4;
+}
+
+template <typename Traits>
+__device__ __forceinline__ void send_wide(const GmmArguments& args, const ConsumerPlace& place,
+                                          const Tile& tile, uint32_t chunk, int first) {
+  const OutputPlace to = output_place<Traits>(args, place, tile);
+  const CUtensorMap* map = map_of(args.out_map, args.out_maps, to.group);
+  const RaggedRows rows(to.row, to.rows, first);
+  ptx::tma_store_4d(map, chunk, to.feature, rows.bound, rows.end, 1 << 30);
+  ptx::tma_store_4d(map, chunk + kChunkBytes / 2, to.feature + 32, rows.bound, rows.end, 1 << 30);
+  ptx::bulk_commit_group();
+}
+
+// C is read from the very place the result is written to.
+template <bool kFactors, typename Traits>
+__device__ __forceinline__ void finish_wide(GmmStorage<Traits>& shared, const GmmArguments& args,
+                                            const ConsumerPlace& place,
+                                            ChunkBuffers<Traits>& buffers,
+                                            const float (&acc)[Traits::kTokens / 2],
+                                            const Tile& tile) {
+  const int feature = feature_in_block(place);
+  const int first_token = 2 * (place.lane() % 4);
+  uint32_t offset[4];  // of the thread's two features of two tokens; 8 tokens on is 1024 bytes on
+#pragma unroll
+  for (int i = 0; i < 4; ++i) offset[i] = wide_offset(first_token + i % 2, feature + i / 2 * 8);
+#pragma unroll
+  for (int chunk = 0; chunk < Traits::kTokens / kWideChunkTokens; ++chunk) {
+    if (chunk * kWideChunkTokens >= tile.rows) break;
+    uint32_t base;
+    if (kFactors && buffers.reads_c()) {
+      base = buffers.wait_for_c(shared, place);
+    } else {
+      base = buffers.claim(shared, place);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {  // 8 tokens each
+      float value[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) value[i] = acc[(chunk * 4 + j) * 4 + i];
+      if constexpr (kFactors) {
+        const FeatureFactors features(shared, block_feature<Traits>(place, 0) + feature);
+        const RowFactorPair rows(shared, chunk * kWideChunkTokens + 8 * j + first_token);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) value[i] = features.apply(value[i], i / 2, rows.row[i % 2]);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t address = base + j * 1024 + offset[i];
+        if constexpr (kFactors) {
+          if (buffers.reads_c())
+            value[i] = fmaf(shared.inputs.beta, ptx::load_shared(address), value[i]);
+        }
+        ptx::store_shared(address, value[i]);
+      }
+    }
+    ptx::fence_async_shared();
+    warpgroup_sync(place);
+    if (place.leader()) send_wide<Traits>(args, place, tile, base, chunk * kWideChunkTokens);
+    if (kFactors && buffers.reads_c()) {
+      if (place.leader()) ptx::bulk_wait_group_read<0>();
+      buffers.load_c(shared, args, place, tile, chunk + Traits::kChunkBuffers);
+      buffers.advance();
+    }
+  }
+}
+
+// Zeros for a tile without products: one cleared chunk, sent as often as needed.
+template <typename Traits>
+__device__ __forceinline__ void store_wide_zeros(GmmStorage<Traits>& shared,
+                                                 const GmmArguments& args,
+                                                 const ConsumerPlace& place,
+                                                 ChunkBuffers<Traits>& buffers, const Tile& tile) {
+  const uint32_t base = buffers.claim(shared, place);
+  for (int offset = threadIdx.x % 128 * 4; offset < kChunkBytes; offset += 128 * 4) {
+    ptx::store_shared(base + offset, 0.0f);
+  }
+  ptx::fence_async_shared();
+  warpgroup_sync(place);
+  if (!place.leader()) return;
+  for (int first = 0; first < tile.rows; first += kWideChunkTokens) {
+    send_wide<Traits>(args, place, tile, base, first);
+  }
+  ptx::bulk_wait_group_read<0>();
+}
+
+}  // namespace cadre::sm90

@@ -1,0 +1,243 @@
+// From Problem and Operands to a GmmCall, and the reasons for which the kernels refuse a problem.
+#include "cuda/sm90/gmm_family.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/text.h"
+#include "cuda/sm90/launch_gmm.h"
+#include "cuda/sm90/list_maps.h"
+
+namespace cadre::sm90 {
+namespace {
+
+// In the order of GmmShapeKind.
+constexpr std::array<std::string_view, 3> kKernels = {"sm90/gmm_256x192", "sm90/gmm_128x256",
+                                                      "sm90/gmm_128x64"};
+
+bool element_kind(DType dtype, ElementKind* kind) {
+  switch (dtype) {
+    case DType::kBF16:
+      *kind = ElementKind::kBf16;
+      return true;
+    case DType::kF16:
+      *kind = ElementKind::kF16;
+      return true;
+    case DType::kF32:
+      *kind = ElementKind::kF32;
+      return true;
+    case DType::kF64:
+      *kind = ElementKind::kF64;
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// rhs as the kernel sees it: a matrix stored column by column is its transpose stored row by row.
+struct WeightsLayout {
+  bool transposed;
+  int64_t row_stride;
+};
+
+bool weights_layout(const plan::Problem& problem, WeightsLayout* layout) {
+  const plan::OperandLayout& rhs = problem.rhs;
+  const int64_t columns = problem.transpose_rhs ? problem.k : problem.n;
+  if (rhs.col_stride == 1) {
+    *layout = {problem.transpose_rhs, rhs.row_stride != 0 ? rhs.row_stride : columns};
+    return true;
+  }
+  *layout = {!problem.transpose_rhs, rhs.col_stride};
+  return rhs.row_stride == 1 && rhs.placement == Placement::kStacked;
+}
+
+/// Why an operand can't be read or written by the copy engine; empty when it can.
+std::string refuse_operand(std::string_view name, const plan::OperandLayout& layout,
+                           int64_t row_stride) {
+  const auto size = static_cast<int64_t>(size_of(layout.dtype));
+  if (layout.alignment_bytes < 16)
+    return text(name, ": base isn't known to be a multiple of 16 bytes");
+  if (row_stride < 1 || row_stride * size % 16 != 0) {
+    return text(name, ": row stride is no multiple of 16 bytes");
+  }
+  const bool stacked = layout.placement == Placement::kStacked;
+  if (stacked && (layout.group_stride < 0 || layout.group_stride * size % 16 != 0)) {
+    return text(name, ": group stride is no multiple of 16 bytes");
+  }
+  return {};
+}
+
+int64_t list_row_stride(const plan::OperandLayout& layout, int64_t columns) {
+  return layout.row_stride != 0 ? layout.row_stride : columns;
+}
+
+std::string refuse(const plan::Problem& problem) {
+  if (problem.op != plan::Op::kGmm) return "computes gmm alone";
+  const DType dtype = problem.lhs.dtype;
+  if (dtype != problem.rhs.dtype || (dtype != DType::kBF16 && dtype != DType::kF16)) {
+    return "lhs and rhs must both be bf16 or both be f16";
+  }
+  if (problem.out.dtype != dtype && problem.out.dtype != DType::kF32) {
+    return "out must be of lhs's type or f32";
+  }
+  if (problem.compute != DType::kF32) return "computes in f32 alone";
+  if (problem.m < 1 || problem.n < 1 || problem.k < 1) return "m, n and k must be at least 1";
+  // Coordinates of the copy engine and tile numbers within a group are 32-bit.
+  constexpr int64_t kMaxExtent = 0x7fff0000;
+  if (problem.m > kMaxExtent || problem.n > kMaxExtent || problem.k > kMaxExtent ||
+      problem.num_groups > kMaxExtent ||
+      (problem.m / 64 + 1) * (problem.n / 128 + 1) > kMaxExtent) {
+    return "m, n, k or num_groups is beyond 32-bit coordinates";
+  }
+  if (problem.lhs.col_stride != 1) return "lhs: rows aren't contiguous";
+  if (problem.out.col_stride != 1) return "out: rows aren't contiguous";
+  WeightsLayout weights{};
+  if (!weights_layout(problem, &weights)) return "rhs: neither rows nor columns are contiguous";
+  // The copy engine stores whole pieces of 16 bytes.
+  if (problem.n * static_cast<int64_t>(size_of(problem.out.dtype)) % 16 != 0) {
+    return "out: n is no multiple of 16 bytes";
+  }
+  std::string reason = refuse_operand("lhs", problem.lhs, problem.lhs.row_stride);
+  if (reason.empty()) reason = refuse_operand("rhs", problem.rhs, weights.row_stride);
+  if (reason.empty()) {
+    reason = refuse_operand("out", problem.out, list_row_stride(problem.out, problem.n));
+  }
+  if (reason.empty() && problem.has_beta && problem.c.given()) {
+    if (problem.c.dtype != problem.out.dtype) return "c must be of out's type";
+    if (problem.c.col_stride != 1) return "c: rows aren't contiguous";
+    reason = refuse_operand("c", problem.c, list_row_stride(problem.c, problem.n));
+  }
+  return reason;
+}
+
+GmmExtent extent_of(const plan::Problem& problem) {
+  return {.m = problem.m,
+          .n = problem.n,
+          .k = problem.k,
+          .num_groups = problem.num_groups,
+          .average_rows = problem.average_rows,
+          .plain_output = problem.out.dtype != DType::kF32 && !problem.has_beta};
+}
+
+FactorVector factor_vector(const TensorView& view) {
+  FactorVector vector;
+  if (!view.given()) return vector;
+  vector.data = view.data;
+  element_kind(view.dtype, &vector.kind);
+  vector.stride = view.strides[0];
+  return vector;
+}
+
+EpilogueArguments epilogue_arguments(const plan::Operands& operands, cuda::CarriedWords* words) {
+  EpilogueArguments epilogue;
+  element_kind(operands.out.dtype, &epilogue.out);
+  epilogue.alpha_value = static_cast<float>(operands.alpha.uniform);
+  epilogue.beta_value = static_cast<float>(operands.beta.uniform);
+  if (operands.alpha.varies()) epilogue.alpha = factor_vector(operands.alpha.per_group);
+  if (operands.beta.varies()) epilogue.beta = factor_vector(operands.beta.per_group);
+  if (operands.bias.placement != Placement::kAbsent) {
+    element_kind(operands.bias.dtype, &epilogue.bias.kind);
+    epilogue.bias.data = operands.bias.data;
+    epilogue.bias.stride = operands.bias.col_stride;
+    epilogue.bias_group_stride = operands.bias.group_stride;
+    epilogue.bias_list = words->add_list(operands.bias);
+  }
+  epilogue.row_scale = factor_vector(operands.row_scale);
+  epilogue.bias_scale = factor_vector(operands.bias_scale);
+  return epilogue;
+}
+
+class GmmFamily final : public cuda::KernelFamily {
+ public:
+  std::span<const std::string_view> kernels() const override { return kKernels; }
+
+  Status supports(const plan::Problem& problem,
+                  const cuda::DeviceProperties& device) const override {
+    if (device.major != 9) {
+      return Status::unsupported(text("needs compute capability 9.0, ", device.name, " has ",
+                                      device.major, ".", device.minor));
+    }
+    std::string reason = refuse(problem);
+    return reason.empty() ? Status{} : Status::unsupported(std::move(reason));
+  }
+
+  Status configure(const plan::Problem& problem, const cuda::DeviceProperties& device,
+                   const char* pinned, plan::Config* config) const override {
+    const GmmExtent extent = extent_of(problem);
+    auto shape = static_cast<size_t>(choose_gmm_config(extent, device.sm_count).shape);
+    if (pinned != nullptr) {
+      shape = static_cast<size_t>(std::find(kKernels.begin(), kKernels.end(), pinned) -
+                                  kKernels.begin());
+    }
+    const auto kind = static_cast<GmmShapeKind>(shape);
+    if (kind == GmmShapeKind::kLarge && !extent.plain_output) {
+      return Status::unsupported(text(pinned, " writes 16-bit output without c alone"));
+    }
+    config->kernel = std::string(kKernels[shape]);
+    config->tile_m = max_tokens(kind);
+    config->tile_n = tile_features(kind);
+    config->tile_k = 64;
+    config->stages = kind == GmmShapeKind::kNarrow ? 8 : kind == GmmShapeKind::kLarge ? 3 : 4;
+    config->cluster = 1;
+    config->threads = 384;
+    return {};
+  }
+
+  size_t scratch_bytes(const plan::Problem& problem,
+                       const plan::Config& /*config*/) const override {
+    size_t lists = problem.rhs.placement == Placement::kList ? 1 : 0;
+    if (problem.out.placement == Placement::kList)
+      lists += problem.has_beta ? 2 : 1;
+    else if (problem.c.placement == Placement::kList)
+      lists += 1;
+    return lists * static_cast<size_t>(problem.num_local_groups) * sizeof(CUtensorMap);
+  }
+
+  Status launch(const cuda::Launch& launch, const plan::Problem& problem,
+                const plan::Config& config, const plan::Operands& operands) const override {
+    WeightsLayout weights{};
+    weights_layout(problem, &weights);
+    cuda::CarriedWords words(launch);
+    GmmCall call;
+    element_kind(problem.lhs.dtype, &call.element);
+    call.transposed_rhs = weights.transposed;
+    call.m = problem.m;
+    call.n = problem.n;
+    call.k = problem.k;
+    call.lhs = operands.lhs.data;
+    call.lhs_stride = operands.lhs.row_stride;
+    call.rhs = operands.rhs.data;
+    call.rhs_group_stride = operands.rhs.group_stride;
+    call.rhs_row_stride = weights.row_stride;
+    call.rhs_list = words.add_list(operands.rhs);
+    call.out = operands.out.data;
+    call.out_stride = list_row_stride(problem.out, problem.n);
+    call.out_list = words.add_list(operands.out);
+    call.epilogue = epilogue_arguments(operands, &words);
+    call.epilogue.has_c = problem.has_beta;
+    if (problem.has_beta) {
+      call.c = operands.c.data;
+      call.c_stride = operands.c.row_stride != 0 ? operands.c.row_stride : problem.n;
+      call.c_list = problem.c.given() ? words.add_list(operands.c) : call.out_list;
+    }
+    call.groups = cuda::group_inputs(launch, problem, operands.group_sizes, operands.host_offsets,
+                                     operands.group_offset, &words);
+    call.zero_other_rows = problem.tail == Tail::kZero && !problem.has_beta &&
+                           problem.out.placement == Placement::kRows;
+    if (Status status = words.send(); !status.ok()) return status;
+    const auto kernel =
+        std::find(kKernels.begin(), kKernels.end(), config.kernel) - kKernels.begin();
+    GmmConfig chosen{.shape = static_cast<GmmShapeKind>(kernel)};
+    chosen.ctas = gmm_ctas(extent_of(problem), chosen.shape, launch.sm_count);
+    return launch_gmm(launch, call, chosen);
+  }
+};
+
+}  // namespace
+
+const cuda::KernelFamily& gmm_family() {
+  static const GmmFamily family;
+  return family;
+}
+
+}  // namespace cadre::sm90

@@ -1,0 +1,10 @@
+// The Hopper gmm kernels as a family: bf16 and f16, every epilogue, pointer lists included.
+#pragma once
+
+#include "cuda/kernel_family.h"
+
+namespace cadre::sm90 {
+
+const cuda::KernelFamily& gmm_family();
+
+}  // namespace cadre::sm90

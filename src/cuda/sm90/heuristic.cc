@@ -1,0 +1,48 @@
+// See heuristic.h.
+#include "cuda/sm90/heuristic.h"
+
+#include <algorithm>
+
+namespace cadre::sm90 {
+
+int max_tokens(GmmShapeKind shape) {
+  switch (shape) {
+    case GmmShapeKind::kLarge:
+      return 192;
+    case GmmShapeKind::kNarrow:
+      return 64;
+    default:
+      return 256;
+  }
+}
+
+int tile_features(GmmShapeKind shape) { return shape == GmmShapeKind::kLarge ? 256 : 128; }
+
+GmmConfig choose_gmm_config(const GmmExtent& extent, int sm_count) {
+  const int64_t groups = std::max<int64_t>(extent.num_groups, 1);
+  const int64_t rows =
+      extent.average_rows > 0 ? extent.average_rows : (extent.m + groups - 1) / groups;
+  GmmConfig config;
+  // Few rows: bound by reading the weights. A narrow tile leaves room for eight stages of 16 KB of
+  // them in flight.
+  if (rows <= 48) {
+    config.shape = GmmShapeKind::kNarrow;
+  } else if (extent.plain_output && (rows >= 1024 || (rows >= 320 && extent.k <= 1024))) {
+    // Fewer bytes into the multiprocessor; but its stores aren't hidden, and token tiles of up to
+    // 192 fit groups of a few hundred rows worse.
+    config.shape = GmmShapeKind::kLarge;
+  }
+  config.ctas = gmm_ctas(extent, config.shape, sm_count);
+  return config;
+}
+
+int gmm_ctas(const GmmExtent& extent, GmmShapeKind shape, int sm_count) {
+  // Each group's last token tile may be short, and the tail is one more group.
+  const int64_t token_tiles =
+      extent.m / max_tokens(shape) + std::min(extent.m, extent.num_groups + 1);
+  const int64_t features = tile_features(shape);
+  const int64_t tiles = std::max<int64_t>(token_tiles, 1) * ((extent.n + features - 1) / features);
+  return static_cast<int>(std::min<int64_t>(tiles, sm_count));
+}
+
+}  // namespace cadre::sm90

@@ -1,0 +1,129 @@
+// See launch_gmm.h.
+#include "cuda/sm90/launch_gmm.h"
+
+#include "cuda/sm90/gmm_instances.h"
+#include "cuda/sm90/list_maps.h"
+#include "cuda/tensor_map.h"
+
+namespace cadre::sm90 {
+namespace {
+
+constexpr uint32_t kRowBytes = 128;  // of every box: one swizzled row
+
+CUtensorMapDataType map_type(ElementKind kind) {
+  switch (kind) {
+    case ElementKind::kBf16:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case ElementKind::kF16:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    default:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  }
+}
+
+int64_t size_of(ElementKind kind) { return kind == ElementKind::kF32 ? 4 : 2; }
+
+// Whether the epilogue is more than a rounding of the accumulator.
+bool has_factors(const EpilogueArguments& e) {
+  return e.alpha.data != nullptr || e.alpha_value != 1.0f || e.bias.data != nullptr ||
+         e.bias_list != nullptr || e.row_scale.data != nullptr || e.has_c;
+}
+
+/// What the maps are made of.
+cuda::TensorMapSpec tokens_spec(const GmmCall& call, int box_rows) {
+  return cuda::matrix_map(call.lhs, map_type(call.element),
+                          {static_cast<uint64_t>(call.m), static_cast<uint64_t>(call.k)},
+                          static_cast<uint64_t>(call.lhs_stride),
+                          {static_cast<uint32_t>(box_rows), 64});
+}
+
+/// A list's map is encoded for any aligned address, and gets each group's own on the device.
+const void* base_or_any(const void* base, void* const* list) {
+  return list == nullptr ? base : reinterpret_cast<const void*>(uintptr_t{1} << 20);
+}
+
+cuda::TensorMapSpec weights_spec(const GmmCall& call) {
+  const auto n = static_cast<uint64_t>(call.n);
+  const auto k = static_cast<uint64_t>(call.k);
+  const bool list = call.rhs_list != nullptr;
+  const cuda::StackedShape shape = {
+      .groups = list ? 1 : static_cast<uint64_t>(call.groups.num_local),
+      .rows = call.transposed_rhs ? n : k,
+      .columns = call.transposed_rhs ? k : n,
+      .group_stride = static_cast<uint64_t>(list ? 8 : call.rhs_group_stride),
+      .row_stride = static_cast<uint64_t>(call.rhs_row_stride)};
+  return cuda::stacked_map(base_or_any(call.rhs, call.rhs_list), map_type(call.element), shape,
+                           {call.transposed_rhs ? 128u : 64u, 64});
+}
+
+/// out and C: chunks of 8 KB, 128 bytes wide (two side by side for fp32).
+cuda::TensorMapSpec rows_spec(const GmmCall& call, const void* base, int64_t stride) {
+  const bool wide = call.epilogue.out == ElementKind::kF32;
+  return cuda::ragged_map(base, map_type(call.epilogue.out), static_cast<uint64_t>(call.n),
+                          static_cast<uint64_t>(stride), {wide ? 32u : 64u, wide ? 32u : 64u});
+}
+
+bool encode_maps(const GmmCall& call, const GmmInstance& instance, GmmArguments* args) {
+  using cuda::encode_tensor_map;
+  bool ok = encode_tensor_map(tokens_spec(call, instance.token_box), &args->tokens_map);
+  for (int i = 0; i < 3; ++i) {
+    ok = ok && encode_tensor_map(tokens_spec(call, 16 * (i + 1)), &args->tokens_rest_maps[i]);
+  }
+  ok = ok && encode_tensor_map(weights_spec(call), &args->weights_map);
+  const void* out = base_or_any(call.out, call.out_list);
+  ok = ok && encode_tensor_map(rows_spec(call, out, call.out_stride), &args->out_map);
+  if (call.epilogue.has_c) {
+    const void* c = base_or_any(call.c, call.c_list);
+    ok = ok && encode_tensor_map(rows_spec(call, c, call.c_stride), &args->c_map);
+  }
+  return ok;
+}
+
+/// Maps of listed operands, one after the other in the scratch memory.
+Status make_maps_of_lists(const cuda::Launch& launch, const GmmCall& call, GmmArguments* args) {
+  struct List {
+    void* const* pointers;
+    const CUtensorMap& pattern;
+    const CUtensorMap** maps;
+  };
+  const List lists[] = {{call.rhs_list, args->weights_map, &args->weights_maps},
+                        {call.out_list, args->out_map, &args->out_maps},
+                        {call.epilogue.has_c ? call.c_list : nullptr, args->c_map, &args->c_maps}};
+  auto* next = static_cast<CUtensorMap*>(launch.workspace.scratch());
+  for (const List& list : lists) {
+    if (list.pointers == nullptr) continue;
+    const Status made =
+        make_list_maps(launch, list.pattern, list.pointers, call.groups.num_local, next);
+    if (!made.ok()) return made;
+    *list.maps = next;
+    next += call.groups.num_local;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status launch_gmm(const cuda::Launch& launch, const GmmCall& call, const GmmConfig& config) {
+  const GmmInstance instance = call.element == ElementKind::kBf16
+                                   ? gmm_instance_bf16(call.transposed_rhs, config)
+                                   : gmm_instance_f16(call.transposed_rhs, config);
+  GmmArguments args;
+  if (!encode_maps(call, instance, &args)) {
+    return Status::internal(text(launch.op, ": the driver rejected a tensor map"));
+  }
+  if (Status status = make_maps_of_lists(launch, call, &args); !status.ok()) return status;
+  args.m = static_cast<int>(call.m);
+  args.n = static_cast<int>(call.n);
+  args.k = static_cast<int>(call.k);
+  args.groups = call.groups;
+  args.zero_other_rows = call.zero_other_rows;
+  args.epilogue = call.epilogue;
+  args.epilogue.has_factors = has_factors(args.epilogue);
+  const cuda::GridShape shape{.blocks = static_cast<unsigned>(config.ctas),
+                              .threads = 384,
+                              .shared_bytes = static_cast<unsigned>(instance.shared_bytes),
+                              .after_prologue = true};
+  return cuda::launch_kernel(launch, "gmm", instance.kernel, shape, args);
+}
+
+}  // namespace cadre::sm90

@@ -1,0 +1,42 @@
+// Host side of the Hopper gmm kernel: operands in, launches out. No allocation, no synchronisation.
+#pragma once
+
+#include <cstdint>
+
+#include "cadre/status.h"
+#include "cuda/launch.h"
+#include "cuda/sm90/gmm_arguments.h"
+#include "cuda/sm90/heuristic.h"
+
+namespace cadre::sm90 {
+
+/// A checked call; strides in elements, rows contiguous. Every base, list pointer and stride is a
+/// multiple of 16 bytes, and so is n in out's type.
+struct GmmCall {
+  ElementKind element = ElementKind::kBf16;  ///< of lhs and rhs: kBf16 or kF16
+  bool transposed_rhs = true;                ///< rhs is [g, n, k], else [g, k, n]
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  const void* lhs = nullptr;
+  int64_t lhs_stride = 0;
+  const void* rhs = nullptr;
+  int64_t rhs_group_stride = 0;
+  int64_t rhs_row_stride = 0;
+  void* out = nullptr;
+  int64_t out_stride = 0;
+  const void* c = nullptr;  ///< with epilogue.has_c: read where beta is not 0
+  int64_t c_stride = 0;
+  /// Device arrays of num_local pointers, in place of the base above. Each needs num_local tensor
+  /// maps of scratch.
+  void* const* rhs_list = nullptr;
+  void* const* out_list = nullptr;
+  void* const* c_list = nullptr;
+  cuda::GroupInputs groups;
+  bool zero_other_rows = true;
+  EpilogueArguments epilogue;  ///< has_factors is set by launch_gmm
+};
+
+Status launch_gmm(const cuda::Launch& launch, const GmmCall& call, const GmmConfig& config);
+
+}  // namespace cadre::sm90

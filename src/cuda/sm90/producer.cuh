@@ -1,0 +1,137 @@
+// The producer roles: one thread that loads operand tiles through TMA, and one warp that loads the
+// epilogue's factors. A producer that gathers token rows by index replaces `produce_operands` and
+// nothing else.
+#pragma once
+
+#include "cuda/ptx/address.cuh"
+#include "cuda/ptx/fences.cuh"
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/tma.cuh"
+#include "cuda/sm90/factors.cuh"
+#include "cuda/sm90/gmm_arguments.h"
+#include "cuda/sm90/gmm_storage.cuh"
+#include "cuda/sm90/schedule.cuh"
+
+namespace cadre::sm90 {
+
+// Loads the tokens of one stage: full boxes, then one box of what is left, so that no byte is read
+// in vain. Boxes may reach past a group's last row: those tokens only feed columns of the
+// accumulator that are never stored.
+template <typename Traits>
+__device__ __forceinline__ void load_tokens(const GmmArguments& args, const Tile& tile,
+                                            uint32_t destination, uint32_t full, int k) {
+  constexpr int kBox = Traits::kTokenBox;
+  const int boxes = tile.width / kBox;
+  const int rest = tile.width % kBox;
+  for (int box = 0; box < boxes; ++box) {
+    ptx::tma_load_2d(destination + box * kBox * kTileK * 2, &args.tokens_map, full,
+                     ptx::kEvictNormal, k, tile.row + box * kBox);
+  }
+  if (rest > 0) {
+    ptx::tma_load_2d(destination + boxes * kBox * kTileK * 2,
+                     &args.tokens_rest_maps[rest / kTokenStep - 1], full, ptx::kEvictNormal, k,
+                     tile.row + boxes * kBox);
+  }
+}
+
+// Loads the weights of one stage as blocks of 64 features: two with each box of rows of K, one with
+// each box of rows of features.
+template <typename Traits>
+__device__ __forceinline__ void load_weights(const CUtensorMap& map, int feature, int group,
+                                             uint32_t destination, uint32_t full, int k) {
+  constexpr bool kRowsOfK = Traits::kWeights == ptx::Major::kK;
+  constexpr int kBoxFeatures = kRowsOfK ? 2 * kBlockFeatures : kBlockFeatures;
+#pragma unroll
+  for (int first = 0; first < Traits::kFeatures; first += kBoxFeatures) {
+    const uint32_t to = destination + first / kBlockFeatures * kBlockBytes;
+    if constexpr (kRowsOfK) {
+      ptx::tma_load_3d(to, &map, full, ptx::kEvictNormal, k, feature + first, group);
+    } else {
+      ptx::tma_load_3d(to, &map, full, ptx::kEvictNormal, feature + first, k, group);
+    }
+  }
+}
+
+// Fills stage after stage with the tile's features and `width` tokens of 64 of K. Past k, n and m
+// the copy engine writes zeros.
+template <typename Traits>
+__device__ void produce_operands(GmmStorage<Traits>& shared, const GmmArguments& args) {
+  const int k_blocks = (args.k + kTileK - 1) / kTileK;
+  Cursor<kRingSlots> ring;
+  Cursor<Traits::kStages> stage;
+  int mapped_group = -1;
+  while (true) {
+    const Tile tile = read_tile(shared, ring);
+    release_tile(shared, ring);
+    ring.advance();
+    if (tile.kind == Tile::kEnd) return;
+    if (tile.kind == Tile::kZero) continue;
+
+    const CUtensorMap* weights = &args.weights_map;
+    int weights_group = tile.group;
+    if (args.weights_maps != nullptr) {
+      weights = args.weights_maps + tile.group;
+      weights_group = 0;
+      if (mapped_group != tile.group) ptx::fence_tensor_map_acquire(weights);
+      mapped_group = tile.group;
+    }
+    const uint32_t bytes = Traits::kWeightBytes + tile.width * kTileK * 2;
+    for (int block = 0; block < k_blocks; ++block) {
+      const uint32_t full = ptx::shared_address(&shared.stage_full[stage.slot()]);
+      const uint32_t base = ptx::shared_address(shared.stages[stage.slot()]);
+      const int k = block * kTileK;
+      ptx::mbarrier_wait(ptx::shared_address(&shared.stage_empty[stage.slot()]),
+                         stage.parity() ^ 1);
+      ptx::mbarrier_arrive_expect(full, bytes);
+      load_weights<Traits>(*weights, tile.feature, weights_group, base, full, k);
+      load_tokens<Traits>(args, tile, base + Traits::kWeightBytes, full, k);
+      stage.advance();
+    }
+  }
+}
+
+// One warp: puts the factors of each product tile into shared memory while its products run.
+template <typename Traits>
+__device__ void produce_epilogue_inputs(GmmStorage<Traits>& shared, const GmmArguments& args) {
+  const EpilogueArguments& epilogue = args.epilogue;
+  const int lane = threadIdx.x % 32;
+  const bool needed = epilogue.has_factors;
+  const bool scales_bias = has_bias(epilogue) && epilogue.bias_scale.data != nullptr;
+  EpilogueInputs<Traits>& inputs = shared.inputs;
+  Cursor<kRingSlots> ring;
+  uint32_t parity = 0;
+  while (true) {
+    const Tile tile = read_tile(shared, ring);
+    __syncwarp();
+    if (lane == 0) release_tile(shared, ring);
+    ring.advance();
+    if (tile.kind == Tile::kEnd) return;
+    if (tile.kind == Tile::kZero || !needed) continue;
+
+    ptx::mbarrier_wait(ptx::shared_address(&shared.inputs_empty), parity ^ 1);
+    const float alpha = epilogue.alpha.data != nullptr ? read_factor(epilogue.alpha, tile.group)
+                                                       : epilogue.alpha_value;
+    for (int t = lane; t < tile.rows; t += 32) {
+      const float scale =
+          epilogue.row_scale.data != nullptr ? read_factor(epilogue.row_scale, tile.row + t) : 1.0f;
+      const float bias_scale = scales_bias ? read_factor(epilogue.bias_scale, tile.row + t) : 1.0f;
+      inputs.rows[t] = {.product = scale * alpha, .bias = scale * bias_scale};
+    }
+    FactorVector bias = epilogue.bias;
+    int64_t bias_begin = tile.group * epilogue.bias_group_stride;
+    if (epilogue.bias_list != nullptr) {
+      bias.data = epilogue.bias_list[tile.group];
+      bias_begin = 0;
+    }
+    for (int f = lane; f < Traits::kFeatures; f += 32) {
+      const bool present = bias.data != nullptr && tile.feature + f < args.n;
+      inputs.bias[f] = present ? read_factor(bias, tile.feature + f, bias_begin)
+                               : -0.0f;  // x + -0 is x for every x
+    }
+    if (lane == 0) inputs.beta = group_beta(epilogue, tile.group);
+    ptx::mbarrier_arrive(ptx::shared_address(&shared.inputs_full));  // each lane: its own writes
+    parity ^= 1;
+  }
+}
+
+}  // namespace cadre::sm90

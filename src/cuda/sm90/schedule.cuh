@@ -1,0 +1,211 @@
+// The scheduler warp: walks device-side group sizes 32 groups at a step and feeds tiles into a ring
+// in shared memory. Tile t of the grid belongs to CTA t mod gridDim.x. Bad sizes end the walk: what
+// follows counts as tail.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/group_inputs.cuh"
+#include "cuda/ptx/address.cuh"
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/sm90/factors.cuh"
+#include "cuda/sm90/gmm_arguments.h"
+#include "cuda/sm90/gmm_storage.cuh"
+
+namespace cadre::sm90 {
+
+// Token tiles of one expert that run together over all features, so that its rows and a few weight
+// tiles share L2.
+inline constexpr int kBandTiles = 10;
+
+template <typename V>
+__device__ __forceinline__ V warp_inclusive_sum(V value, int lane) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const V below = __shfl_up_sync(0xffffffffu, value, distance);
+    if (lane >= distance) value += below;
+  }
+  return value;
+}
+
+// Groups first..first+31, one a lane, with their tiles. All lanes of the warp call every method
+// together.
+template <typename Traits>
+class GroupWindow {
+ public:
+  __device__ GroupWindow(const GmmArguments& args, int lane) : args_(args), lane_(lane) {
+    features_ = (args.n + Traits::kFeatures - 1) / Traits::kFeatures;
+    const cuda::GroupInputs& groups = args.groups;
+    local_first_ = groups.group_offset_pointer == nullptr
+                       ? groups.group_offset
+                       : cuda::read_form(groups.group_offset_pointer, groups.offset_form, 0);
+    local_groups_ = groups.num_local;
+    if (local_first_ < 0 || local_first_ > groups.num_groups - groups.num_local) {
+      local_groups_ = 0;  // every group counts as foreign
+      report(plan::DeviceFault::kGroupOffset);
+    }
+    load(0);
+  }
+
+  // The tile of that index into `tile` (every lane gets it); false past the last one. Indices must
+  // not decrease.
+  __device__ bool find(int64_t index, Tile& tile) {
+    while (index >= tile_base_ + tiles_in_window_) {
+      if (tail_done_) return false;
+      tile_base_ += tiles_in_window_;
+      row_base_ += rows_in_window_;
+      if (broken_ || first_ + 32 >= args_.groups.num_groups) {
+        load_tail();
+      } else {
+        load(first_ + 32);
+      }
+    }
+    const uint32_t above = __ballot_sync(0xffffffffu, tile_base_ + tiles_end_ > index);
+    const int owner = __ffs(above) - 1;
+    const int token_tiles = from(owner, token_tiles_);
+    const int64_t start = tile_base_ + from64(owner, tiles_end_) - int64_t{token_tiles} * features_;
+    cut(static_cast<uint32_t>(index - start), token_tiles, from(owner, rows_), from(owner, row_),
+        tile);
+    tile.group = from(owner, group_);
+    tile.kind = from(owner, zero_) != 0 ? Tile::kZero : Tile::kProduct;
+    const EpilogueArguments& epilogue = args_.epilogue;
+    if (epilogue.has_c && group_beta(epilogue, tile.group) != 0.0f) tile.flags |= Tile::kReadsC;
+    return true;
+  }
+
+ private:
+  __device__ int from(int lane, int value) const { return __shfl_sync(0xffffffffu, value, lane); }
+  __device__ int64_t from64(int lane, int64_t value) const {
+    return __shfl_sync(0xffffffffu, value, lane);
+  }
+
+  __device__ void load(int first) {
+    first_ = first;
+    const cuda::GroupInputs& groups = args_.groups;
+    const int group = first + lane_;
+    const bool exists = group < groups.num_groups;
+    int64_t rows = exists ? cuda::read_form(groups.sizes, groups.form, group) : 0;
+    // A size beyond m is bad by itself, so the sums below stay far from overflow.
+    const bool bad_size = rows < 0 || rows > args_.m;
+    const int64_t end = warp_inclusive_sum<int64_t>(bad_size ? 0 : rows, lane_);
+    const uint32_t bad = __ballot_sync(0xffffffffu, bad_size || row_base_ + end > args_.m);
+    if (bad != 0) {
+      broken_ = true;
+      const int first_bad = __ffs(bad) - 1;
+      report(from64(first_bad, rows) < 0 ? plan::DeviceFault::kNegativeSize
+                                         : plan::DeviceFault::kSumAboveRows);
+      if (lane_ >= first_bad) rows = 0;
+    }
+    const int64_t local = group - local_first_;
+    zero_ = !(local >= 0 && local < local_groups_);
+    group_ = zero_ ? 0 : static_cast<int>(local);
+    const int64_t row_end = warp_inclusive_sum<int64_t>(rows, lane_);
+    rows_in_window_ = from64(31, row_end);
+    set_rows(static_cast<int>(row_base_ + row_end - rows), static_cast<int>(rows));
+  }
+
+  // The rows after the last good group, as one more group that lane 0 holds.
+  __device__ void load_tail() {
+    tail_done_ = true;
+    const int rows = static_cast<int>(args_.m - row_base_);
+    if (rows > 0 && args_.groups.sum_must_be_m && !broken_) report(plan::DeviceFault::kSumNotRows);
+    zero_ = 1;
+    group_ = 0;
+    rows_in_window_ = 0;
+    set_rows(static_cast<int>(row_base_), lane_ == 0 ? rows : 0);
+  }
+
+  __device__ void set_rows(int row, int rows) {
+    row_ = row;
+    rows_ = rows;
+    const bool skipped = zero_ != 0 && !args_.zero_other_rows;
+    token_tiles_ = skipped ? 0 : (rows + Traits::kTokens - 1) / Traits::kTokens;
+    tiles_end_ = warp_inclusive_sum<int64_t>(int64_t{token_tiles_} * features_, lane_);
+    tiles_in_window_ = from64(31, tiles_end_);
+  }
+
+  // Tile r of a group of `rows` rows: widths that differ by one step at most, never full tiles and
+  // a thin rest (a thin tile reads all the weights too); within a band tokens run fastest.
+  __device__ void cut(uint32_t r, int token_tiles, int rows, int row, Tile& tile) const {
+    const int bands = (token_tiles + kBandTiles - 1) / kBandTiles;
+    const uint32_t band_tiles = (token_tiles + bands - 1) / bands;
+    const uint32_t band = r / (band_tiles * features_);
+    const uint32_t in_band = r - band * band_tiles * features_;
+    const uint32_t first_tile = band * band_tiles;
+    const uint32_t tiles_here = min(band_tiles, token_tiles - first_tile);
+    const uint32_t feature_tile = in_band / tiles_here;
+    const uint32_t token_tile = first_tile + in_band - feature_tile * tiles_here;
+    const uint32_t units = (rows + kTokenStep - 1) / kTokenStep;
+    const uint32_t least = units / token_tiles;
+    const uint32_t wider = units - least * token_tiles;  // the first ones are a step wider
+    tile.width = static_cast<int>(least + (token_tile < wider)) * kTokenStep;
+    const int start = static_cast<int>(token_tile * least + min(token_tile, wider)) * kTokenStep;
+    tile.group_row = start;
+    tile.row = row + start;
+    tile.rows = min(tile.width, rows - start);
+    tile.feature = static_cast<int>(feature_tile) * Traits::kFeatures;
+    tile.flags = 0;
+  }
+
+  // One CTA reports; the first fault stays until the host has read it.
+  __device__ void report(plan::DeviceFault fault) const {
+    if (lane_ == 0 && blockIdx.x == 0) cuda::report_fault(args_.groups.fault, fault);
+  }
+
+  const GmmArguments& args_;
+  int lane_;
+  int features_ = 0;         // feature tiles
+  int64_t local_first_ = 0;  // first group that rhs holds
+  int64_t local_groups_ = 0;
+  int first_ = 0;
+  bool broken_ = false;
+  bool tail_done_ = false;
+  int64_t row_base_ = 0;  // rows before this window
+  int64_t rows_in_window_ = 0;
+  int64_t tile_base_ = 0;  // tiles before this window
+  int64_t tiles_in_window_ = 0;
+  // This lane's group.
+  int row_ = 0;
+  int rows_ = 0;
+  int group_ = 0;
+  int zero_ = 0;
+  int token_tiles_ = 0;
+  int64_t tiles_end_ = 0;  // inclusive sum of tiles within the window
+};
+
+// The ring's writing side: one warp.
+template <typename Traits>
+__device__ void schedule(GmmStorage<Traits>& shared, const GmmArguments& args) {
+  const int lane = threadIdx.x % 32;
+  GroupWindow<Traits> groups(args, lane);
+  Cursor<kRingSlots> ring;
+  bool more = true;
+  for (int64_t index = blockIdx.x; more; index += gridDim.x) {
+    Tile tile{};
+    more = groups.find(index, tile);
+    if (!more) tile.kind = Tile::kEnd;
+    ptx::mbarrier_wait(ptx::shared_address(&shared.ring_empty[ring.slot()]), ring.parity() ^ 1);
+    if (lane == 0) {
+      shared.ring[ring.slot()] = tile;
+      ptx::mbarrier_arrive(ptx::shared_address(&shared.ring_full[ring.slot()]));
+    }
+    ring.advance();
+  }
+}
+
+// The reading side: every thread that reads a tile waits for it; one thread of each reading warp
+// hands it back after the warp's last read.
+template <typename Traits>
+__device__ __forceinline__ const Tile& read_tile(GmmStorage<Traits>& shared,
+                                                 const Cursor<kRingSlots>& ring) {
+  ptx::mbarrier_wait(ptx::shared_address(&shared.ring_full[ring.slot()]), ring.parity());
+  return shared.ring[ring.slot()];
+}
+
+template <typename Traits>
+__device__ __forceinline__ void release_tile(GmmStorage<Traits>& shared,
+                                             const Cursor<kRingSlots>& ring) {
+  ptx::mbarrier_arrive(ptx::shared_address(&shared.ring_empty[ring.slot()]));
+}
+
+}  // namespace cadre::sm90
