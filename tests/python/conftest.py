@@ -7,6 +7,10 @@ import numpy
 import pytest
 
 
+# pytest writes the first while it runs a test, torch the second when it first compiles something.
+WRITTEN_BY_OTHERS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")
+
+
 @pytest.fixture
 def rng(request):
     """A generator of its own for each test, the same in every run."""
@@ -18,9 +22,9 @@ def environment_is_left_as_found():
     before = dict(os.environ)
     yield
     after = dict(os.environ)
-    # pytest itself writes this one while it runs a test.
     for environment in (before, after):
-        environment.pop("PYTEST_CURRENT_TEST", None)
+        for name in WRITTEN_BY_OTHERS:
+            environment.pop(name, None)
     changed = sorted(
         name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
     )

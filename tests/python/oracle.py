@@ -92,13 +92,15 @@ def bias_scale_grad(dy, bias, sizes, *, group_offset=0):
     return expected, magnitude
 
 
-def assert_close(actual, expected, magnitude, terms, compute="float32"):
+def assert_close(actual, expected, magnitude, terms, compute="float32", dtype_name=None):
     """|actual - expected| <= terms * eps(compute) * magnitude + eps(actual's dtype) * |expected|, worst element named.
+
+    dtype_name: the result's own dtype, where `actual` has been widened already.
 
     `terms` bounds the number of roundings on the way to an element: the length of its sum plus the epilogue's few.
     """
     actual = numpy.asarray(actual)
-    name = actual.dtype.name
+    name = dtype_name or actual.dtype.name
     assert actual.shape == expected.shape, f"shape {actual.shape}, expected {expected.shape}"
     if not actual.size:
         return

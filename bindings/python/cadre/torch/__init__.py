@@ -1,0 +1,26 @@
+"""The PyTorch front: grouped products as operators with autograd, vmap, torch.compile and CUDA graphs.
+
+Importing it loads the operators (torch.ops.cadre); without a prebuilt cadre_torch.so they are compiled once.
+"""
+
+# _shim comes first: it loads the operators that all else here refers to.
+# ruff: noqa: F401, I001
+from . import _shim
+from . import _autograd, _fake
+from ._functional import bias_grad, check, gmm, tgmm
+from ._grouped_gemm import grouped_gemm
+from ._grouped_mm import grouped_mm
+from ._grouped_tensor import GroupedTensor
+from . import compat
+from .compat import grouped_gemm as _compat_grouped_gemm
+
+__all__ = [
+    "GroupedTensor",
+    "bias_grad",
+    "check",
+    "compat",
+    "gmm",
+    "grouped_gemm",
+    "grouped_mm",
+    "tgmm",
+]

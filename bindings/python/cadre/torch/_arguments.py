@@ -1,0 +1,100 @@
+"""Arguments that come in several forms: sizes as a tensor or a list, scalars as numbers or tensors."""
+
+import operator
+
+import torch
+
+from .._errors import wrong_type, wrong_value
+from . import _dtypes
+
+
+def sizes(op, argument, value):
+    """Group sizes as a tensor: the one given, or an int64 tensor on the host from a list."""
+    if isinstance(value, torch.Tensor):
+        if value.dtype not in _dtypes.INDICES:
+            raise TypeError(
+                f"{op}: {argument}.dtype = {value.dtype}, expected torch.int32, torch.uint32 or torch.int64"
+            )
+        return value
+    if isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            if isinstance(item, (bool, float)) or not hasattr(item, "__index__"):
+                raise wrong_type(op, f"{argument}[{i}]", item, "an int")
+        return torch.tensor(value, dtype=torch.int64)
+    if hasattr(value, "__dlpack__"):
+        return sizes(op, argument, torch.from_dlpack(value))
+    raise wrong_type(op, argument, value, "a tensor or a list of ints")
+
+
+def group_offset(op, value):
+    """(tensor or None, int): a tensor is left where it is, so that no value of a device is read."""
+    if isinstance(value, torch.Tensor):
+        return value, 0
+    if isinstance(value, (bool, float)):
+        raise wrong_type(op, "group_offset", value, "an int or a tensor")
+    try:
+        return None, operator.index(value)
+    except TypeError:
+        raise wrong_type(op, "group_offset", value, "an int or a tensor") from None
+
+
+def scalars(op, argument, value, default):
+    """alpha or beta as (number, None) or (default, tensor of f32 or f64)."""
+    if value is None:
+        return default, None
+    if isinstance(value, torch.Tensor):
+        if value.dtype not in (torch.float32, torch.float64):
+            value = value.float()
+        return default, value
+    if isinstance(value, (int, float)):
+        return float(value), None
+    raise wrong_type(op, argument, value, "a number or a tensor of one number for each group")
+
+
+def autocast(lhs, rhs):
+    """lhs and rhs as torch's own products see them: cast to the autocast dtype where autocast is on."""
+    device = lhs.device.type
+    if not torch.is_autocast_enabled(device):
+        return lhs, rhs
+    dtype = torch.get_autocast_dtype(device)
+
+    def cast(tensor):
+        eligible = (
+            tensor.is_floating_point()
+            and tensor.dtype not in (dtype, torch.float64)
+            and tensor.element_size() > 1
+        )
+        return tensor.to(dtype) if eligible else tensor
+
+    if isinstance(rhs, (list, tuple)):
+        return cast(lhs), [cast(each) for each in rhs]
+    return cast(lhs), cast(rhs)
+
+
+def outputs(op, argument, value):
+    """A list of output tensors, none of which autograd watches."""
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    for i, each in enumerate(values):
+        name = f"{argument}[{i}]" if isinstance(value, (list, tuple)) else argument
+        if not isinstance(each, torch.Tensor):
+            raise wrong_type(op, name, each, "a torch.Tensor")
+        if each.requires_grad:
+            raise wrong_value(
+                op, f"{name}.requires_grad", True, "False: write into a detached buffer"
+            )
+    return values
+
+
+def refuse_gradients(op, tensors):
+    """Calls that write into `out` are not differentiable; says so before any work, as torch's out= does."""
+    if not torch.is_grad_enabled():
+        return
+    for name, value in tensors.items():
+        for each in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(each, torch.Tensor) and each.requires_grad:
+                raise wrong_value(
+                    op,
+                    f"{name}.requires_grad",
+                    True,
+                    "False because out is given: use torch.no_grad() or leave out away",
+                )

@@ -1,0 +1,130 @@
+"""How the operators are called: past torch's Python layer for autograd where no gradient can be asked for, through it
+where one can, and through an autograd.Function inside torch.func's transforms (which refuse register_autograd's)."""
+
+import torch
+from torch.library import register_autograd, register_vmap
+
+_below_autograd = torch._C._AutoDispatchBelowAutograd
+_transform_level = torch._C._functorch.maybe_current_level
+
+_functions = {}
+
+
+def call(op, *args):
+    """op(*args) for an OpOverload that `differentiable` knows."""
+    if torch.compiler.is_compiling():
+        return op(*args)
+    if _transform_level() is not None:
+        return _functions[op](*args)
+    if torch.is_grad_enabled():
+        return op(*args)
+    with _below_autograd():
+        return op(*args)
+
+
+def differentiable(op, setup, backward, *, returns_list=False):
+    """Gives an operator its gradient and its vmap rule, in torch.library's form and in torch.func's.
+
+    setup(ctx, inputs, output) finds in ctx.needs which inputs want a gradient, in the structure of the inputs.
+    """
+
+    def library_setup(ctx, inputs, output):
+        ctx.needs = _needs(ctx, inputs)
+        setup(ctx, inputs, output)
+
+    register_autograd(op, backward, setup_context=library_setup)
+    register_vmap(op, _loop(op))
+    _functions[op] = _transformable(op, setup, backward, returns_list)
+
+
+def _needs(ctx, inputs):
+    """needs_input_grad, which is flat while the context is set up, in the structure of the inputs."""
+    flat = iter(ctx.needs_input_grad)
+    return [[next(flat) for _ in each] if _is_list(each) else next(flat) for each in inputs]
+
+
+def _is_list(value):
+    """A list of tensors, empty or not; a list of numbers is one input."""
+    return isinstance(value, (list, tuple)) and all(
+        isinstance(each, torch.Tensor) for each in value
+    )
+
+
+def _element(value, dim, i):
+    if _is_list(value):
+        dims = dim if isinstance(dim, (list, tuple)) else [dim] * len(value)
+        return [_element(each, d, i) for each, d in zip(value, dims, strict=True)]
+    return value if dim is None else value.select(dim, i)
+
+
+def _loop(op):
+    """vmap as one call for each element of the mapped dim, since each has group sizes of its own."""
+
+    def mapped(info, in_dims, *args):
+        results = [
+            call(op, *(_element(arg, dim, i) for arg, dim in zip(args, in_dims, strict=True)))
+            for i in range(info.batch_size)
+        ]
+        if isinstance(results[0], (list, tuple)):
+            stacked = [torch.stack(each) for each in zip(*results, strict=True)]
+            return stacked, [0] * len(stacked)
+        return torch.stack(results), 0
+
+    return mapped
+
+
+def _flatten(args):
+    """(flat arguments, length of each that is a list of tensors, else None)."""
+    flat, counts = [], []
+    for arg in args:
+        counts.append(len(arg) if _is_list(arg) else None)
+        flat.extend(arg if _is_list(arg) else [arg])
+    return flat, counts
+
+
+def _unflatten(flat, counts):
+    rest = iter(flat)
+    return [next(rest) if count is None else [next(rest) for _ in range(count)] for count in counts]
+
+
+def _transformable(op, setup, backward, returns_list):
+    mapped = _loop(op)
+
+    class Function(torch.autograd.Function):
+        """Its last argument says which of the others are lists."""
+
+        @staticmethod
+        def forward(*args):
+            result = op(*_unflatten(args[:-1], args[-1]))
+            return tuple(result) if returns_list else result
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            nested = _unflatten(inputs[:-1], inputs[-1])
+            ctx.needs = _needs(ctx, nested)
+            ctx.input_counts = inputs[-1]
+            setup(ctx, nested, output)
+
+        @staticmethod
+        def backward(ctx, *grads):
+            results = backward(ctx, list(grads)) if returns_list else backward(ctx, *grads)
+            flat = []
+            for result, count in zip(results, ctx.input_counts, strict=True):
+                flat.extend([result] if count is None else result)
+            return (*flat, None)
+
+        @staticmethod
+        def vmap(info, in_dims, *args):
+            result, dims = mapped(
+                info, _unflatten(in_dims[:-1], args[-1]), *_unflatten(args[:-1], args[-1])
+            )
+            return (tuple(result), tuple(dims)) if returns_list else (result, dims)
+
+    Function.__name__ = f"Transformable_{op._opname}"
+
+    def apply(*args):
+        flat, counts = _flatten(args)
+        result = Function.apply(*flat, counts)
+        return list(result) if returns_list else result
+
+    return apply

@@ -1,0 +1,44 @@
+"""torch's element types and the C ABI's."""
+
+import torch
+
+from .. import _dtypes, _structs
+
+CODES = {
+    torch.float64: _structs.F64,
+    torch.float32: _structs.F32,
+    torch.bfloat16: _structs.BF16,
+    torch.float16: _structs.F16,
+    torch.int8: _structs.I8,
+    torch.int32: _structs.I32,
+    torch.int64: _structs.I64,
+    torch.uint32: _structs.U32,
+    torch.float8_e4m3fn: _structs.E4M3,
+    torch.float8_e5m2: _structs.E5M2,
+}
+_TYPES = {code: dtype for dtype, code in CODES.items()}
+
+INDICES = (torch.int32, torch.uint32, torch.int64)
+
+#: (lhs, rhs) -> the type of their product, for every pair that has one: the library's own table.
+_PRODUCTS = {
+    (lhs, rhs): _TYPES[product]
+    for lhs, lhs_code in CODES.items()
+    for rhs, rhs_code in CODES.items()
+    if (product := _dtypes.default_output(lhs_code, rhs_code))
+}
+
+
+def product(op, lhs, rhs):
+    """The dtype of a product unless another is asked for."""
+    try:
+        return _PRODUCTS[lhs, rhs]
+    except KeyError:
+        raise TypeError(
+            f"{op}: rhs.dtype = {rhs}, expected a type that multiplies with lhs.dtype = {lhs}"
+        ) from None
+
+
+def accumulator(dtype):
+    """The float type that sums of this type run in."""
+    return torch.float64 if dtype == torch.float64 else torch.float32

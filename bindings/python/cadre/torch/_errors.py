@@ -1,0 +1,39 @@
+"""Turns what a failed operator says into TypeError, ValueError, ... Only a failed call pays for these checks."""
+
+import re
+
+import torch
+
+from .._errors import exception_for, wrong_type
+from . import _dtypes
+
+_CODED = re.compile(r"\[cadre (\d)\] (.*)", re.DOTALL)
+
+
+def translated(op, error, tensors):
+    """The exception to raise for `error`. `tensors`: argument name -> what was given as a tensor or list of tensors."""
+    for argument, value in tensors.items():
+        values = (
+            {f"{argument}[{i}]": item for i, item in enumerate(value)}
+            if isinstance(value, (list, tuple))
+            else {argument: value}
+        )
+        for name, item in values.items():
+            if item is None:
+                continue
+            if not isinstance(item, torch.Tensor):
+                return wrong_type(op, name, item, "a torch.Tensor")
+            if item.dtype not in _dtypes.CODES:
+                known = ", ".join(str(dtype).removeprefix("torch.") for dtype in _dtypes.CODES)
+                return TypeError(f"{op}: {name}.dtype = {item.dtype}, expected one of {known}")
+            if item.layout != torch.strided:
+                return wrong_type(
+                    op, name, item, f"a strided tensor, not one of layout {item.layout}"
+                )
+    coded = _CODED.search(str(error))
+    if coded:
+        # What libtorch may append about its own stack is no part of the message.
+        return exception_for(
+            int(coded.group(1)), coded.group(2).split("\nException raised from")[0]
+        )
+    return error

@@ -1,0 +1,362 @@
+"""gmm, tgmm and bias_grad on torch tensors: CPU and CUDA, differentiable, compilable."""
+
+import torch
+
+from .. import _options
+from .._errors import wrong_type, wrong_value
+from . import _arguments
+from ._calls import call
+from ._errors import translated
+
+_ops = torch.ops.cadre
+_gmm_op = _ops.gmm.default
+_gmm_list_op = _ops.gmm_list.default
+_tgmm_op = _ops.tgmm.default
+_bias_grad_op = _ops.bias_grad.default
+_bias_scale_grad_op = _ops.bias_scale_grad.default
+
+
+def _list(value):
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def gmm(
+    lhs,
+    rhs,
+    group_sizes,
+    *,
+    transpose_rhs=False,
+    alpha=None,
+    bias=None,
+    bias_scale=None,
+    row_scale=None,
+    out=None,
+    out_dtype=None,
+    c=None,
+    beta=None,
+    accumulate=False,
+    tail="zero",
+    group_offset=0,
+    precision="default",
+):
+    """out[r] = row_scale[r] * (alpha_g * (lhs[r] @ rhs[g]) + bias_scale[r] * bias[g]) + beta_g * c[r], g the group of row r.
+
+    lhs [m, k]; rhs [g, k, n] (or [g, n, k] with transpose_rhs), one tensor or a list of g matrices; group_sizes: a
+    tensor of int32, uint32 or int64 on lhs's device or the host, or a list; sizes on a device are never read by the host.
+    bias [g, n] (or a list), bias_scale [m], row_scale [m]; alpha is a number or a [g] tensor; group_offset is an int or a
+    tensor. All of lhs, rhs, alpha, bias, bias_scale and row_scale are differentiable, any number of times.
+
+    Rows behind the last group become zero (tail="zero"), must not exist ("forbid"), or keep what they hold
+    ("untouched", with out). `out`, c, beta and accumulate write into a given buffer and are not differentiable.
+    """
+    if not isinstance(group_sizes, torch.Tensor):
+        group_sizes = _arguments.sizes("gmm", "group_sizes", group_sizes)
+    offset_tensor, group_offset = (
+        (None, group_offset)
+        if type(group_offset) is int
+        else _arguments.group_offset("gmm", group_offset)
+    )
+    alpha_value, alpha = (
+        (1.0, None) if alpha is None else _arguments.scalars("gmm", "alpha", alpha, 1.0)
+    )
+    tail_code = _options.tail("gmm", tail)
+    precision_code = _options.precision("gmm", precision)
+    listed = isinstance(rhs, (list, tuple)) or isinstance(bias, (list, tuple))
+    try:
+        lhs, rhs = _arguments.autocast(lhs, rhs)
+        if out is not None or c is not None or beta is not None or accumulate:
+            return _gmm_into(
+                lhs,
+                rhs,
+                group_sizes,
+                alpha,
+                bias,
+                bias_scale,
+                row_scale,
+                offset_tensor,
+                group_offset,
+                transpose_rhs,
+                alpha_value,
+                tail_code,
+                precision_code,
+                out,
+                out_dtype,
+                c,
+                beta,
+                accumulate,
+            )
+        if tail == "untouched":
+            raise wrong_value(
+                "gmm", "tail", "'untouched' without out", "an out whose tail rows are kept"
+            )
+        common = (
+            bias_scale,
+            row_scale,
+            offset_tensor,
+            group_offset,
+            transpose_rhs,
+            alpha_value,
+            tail_code,
+            precision_code,
+            out_dtype,
+        )
+        if listed:
+            return call(_gmm_list_op, lhs, _list(rhs), group_sizes, alpha, _list(bias), *common)
+        return call(_gmm_op, lhs, rhs, group_sizes, alpha, bias, *common)
+    except (RuntimeError, AttributeError, TypeError) as error:
+        tensors = {
+            "lhs": lhs,
+            "rhs": rhs,
+            "group_sizes": group_sizes,
+            "alpha": alpha,
+            "bias": bias,
+            "bias_scale": bias_scale,
+            "row_scale": row_scale,
+            "c": c,
+            "out": out,
+        }
+        raise translated("gmm", error, tensors) from None
+
+
+def _gmm_into(
+    lhs,
+    rhs,
+    group_sizes,
+    alpha,
+    bias,
+    bias_scale,
+    row_scale,
+    offset_tensor,
+    group_offset,
+    transpose_rhs,
+    alpha_value,
+    tail,
+    precision,
+    out,
+    out_dtype,
+    c,
+    beta,
+    accumulate,
+):
+    beta_value, beta = _beta("gmm", beta, accumulate)
+    _arguments.refuse_gradients(
+        "gmm",
+        {
+            "lhs": lhs,
+            "rhs": rhs,
+            "alpha": alpha,
+            "bias": bias,
+            "bias_scale": bias_scale,
+            "row_scale": row_scale,
+            "c": c,
+            "beta": beta,
+        },
+    )
+    if out is None:
+        if c is None:
+            raise wrong_value("gmm", "out", None, "a tensor, because accumulate or beta adds to it")
+        first = rhs[0] if isinstance(rhs, (list, tuple)) else rhs
+        dtype = out_dtype or _product_dtype("gmm", lhs, first)
+        # With beta the library keeps rows that no group covers, so they must hold something.
+        out = lhs.new_zeros((lhs.shape[0], first.shape[-2 if transpose_rhs else -1]), dtype=dtype)
+    elif out_dtype is not None:
+        raise wrong_value("gmm", "out_dtype", out_dtype, "None because out is given")
+    buffers = _arguments.outputs("gmm", "out", out)
+    _ops.gmm_out(
+        lhs,
+        _list(rhs),
+        group_sizes,
+        alpha,
+        _list(bias),
+        bias_scale,
+        row_scale,
+        offset_tensor,
+        group_offset,
+        transpose_rhs,
+        alpha_value,
+        tail,
+        precision,
+        _list(c),
+        beta,
+        beta_value,
+        buffers,
+    )
+    return out
+
+
+def _product_dtype(op, lhs, rhs):
+    from ._dtypes import product
+
+    return product(op, lhs.dtype, rhs.dtype)
+
+
+def _beta(op, beta, accumulate):
+    if accumulate and beta is not None:
+        raise wrong_value(op, "beta", beta, "None because accumulate is given")
+    return (1.0, None) if accumulate else _arguments.scalars(op, "beta", beta, 0.0)
+
+
+def tgmm(
+    lhs,
+    rhs,
+    group_sizes,
+    *,
+    num_groups=None,
+    alpha=None,
+    out=None,
+    out_dtype=None,
+    c=None,
+    beta=None,
+    accumulate=False,
+    group_offset=0,
+    precision="default",
+):
+    """out[i] = alpha_i * (lhs[rows of group i]^T @ rhs[rows of group i]) + beta_i * c[i]: the weight gradient of gmm.
+
+    lhs [m, k], rhs [m, n]; the result is [g, k, n], where g is num_groups (default: every group of group_sizes from
+    group_offset on). lhs, rhs and alpha are differentiable. `out`, one tensor or a list of g matrices (one main_grad for
+    each expert, f32 if you like), is written in place, or with accumulate added to, and is not differentiable.
+    """
+    if not isinstance(group_sizes, torch.Tensor):
+        group_sizes = _arguments.sizes("tgmm", "group_sizes", group_sizes)
+    offset_tensor, group_offset = _arguments.group_offset("tgmm", group_offset)
+    alpha_value, alpha = _arguments.scalars("tgmm", "alpha", alpha, 1.0)
+    precision_code = _options.precision("tgmm", precision)
+    try:
+        lhs, rhs = _arguments.autocast(lhs, rhs)
+        if out is None and (c is not None or beta is not None or accumulate):
+            raise wrong_value(
+                "tgmm", "out", None, "a tensor, because accumulate, beta or c is given"
+            )
+        if out is not None:
+            for name, value in (("out_dtype", out_dtype), ("num_groups", num_groups)):
+                if value is not None:
+                    raise wrong_value("tgmm", name, value, "None because out is given")
+            beta_value, beta = _beta("tgmm", beta, accumulate)
+            _arguments.refuse_gradients(
+                "tgmm", {"lhs": lhs, "rhs": rhs, "alpha": alpha, "c": c, "beta": beta}
+            )
+            _ops.tgmm_out(
+                lhs,
+                rhs,
+                group_sizes,
+                alpha,
+                offset_tensor,
+                group_offset,
+                alpha_value,
+                precision_code,
+                _list(c),
+                beta,
+                beta_value,
+                _arguments.outputs("tgmm", "out", out),
+            )
+            return out
+        groups = _local_groups("tgmm", group_sizes, group_offset, offset_tensor, num_groups)
+        return call(
+            _tgmm_op,
+            lhs,
+            rhs,
+            group_sizes,
+            alpha,
+            offset_tensor,
+            group_offset,
+            groups,
+            alpha_value,
+            precision_code,
+            out_dtype,
+        )
+    except (RuntimeError, AttributeError, TypeError) as error:
+        tensors = {
+            "lhs": lhs,
+            "rhs": rhs,
+            "group_sizes": group_sizes,
+            "alpha": alpha,
+            "c": c,
+            "out": out,
+        }
+        raise translated("tgmm", error, tensors) from None
+
+
+def _local_groups(op, group_sizes, group_offset, offset_tensor, num_groups):
+    if num_groups is not None:
+        if isinstance(num_groups, (bool, float)):
+            raise wrong_type(op, "num_groups", num_groups, "an int")
+        return num_groups
+    if offset_tensor is not None:
+        raise wrong_value(op, "num_groups", None, "a number, because group_offset is a tensor")
+    return group_sizes.shape[0] - group_offset
+
+
+def bias_grad(
+    dy,
+    group_sizes,
+    *,
+    bias=None,
+    bias_scale=None,
+    num_groups=None,
+    out=None,
+    accumulate=False,
+    group_offset=0,
+):
+    """The gradients of gmm's bias and bias_scale from dy [m, n], the gradient of its output; without a sync.
+
+    Returns dbias [g, n], dbias[i] = sum of bias_scale[r] * dy[r] over group i's rows; where `bias` [g, n] is given,
+    returns (dbias, dbias_scale [m]) with dbias_scale[r] = dot(dy[r], bias[g]), zero in rows that no group covers.
+    `out`, one tensor or a list of g vectors, takes dbias, and with accumulate has it added.
+    """
+    if not isinstance(group_sizes, torch.Tensor):
+        group_sizes = _arguments.sizes("bias_grad", "group_sizes", group_sizes)
+    offset_tensor, group_offset = _arguments.group_offset("bias_grad", group_offset)
+    where = (offset_tensor, group_offset)
+    try:
+        if out is None:
+            if accumulate:
+                raise wrong_value(
+                    "bias_grad", "out", None, "a tensor, because accumulate adds to it"
+                )
+            if num_groups is None and bias is not None:
+                num_groups = len(bias)
+            groups = _local_groups(
+                "bias_grad", group_sizes, group_offset, offset_tensor, num_groups
+            )
+            dbias = call(_bias_grad_op, dy, group_sizes, bias_scale, *where, groups, None)
+        else:
+            if num_groups is not None:
+                raise wrong_value(
+                    "bias_grad", "num_groups", num_groups, "None because out is given"
+                )
+            _arguments.refuse_gradients("bias_grad", {"dy": dy, "bias_scale": bias_scale})
+            dbias = out
+            _ops.bias_grad_out(
+                dy,
+                group_sizes,
+                bias_scale,
+                *where,
+                bool(accumulate),
+                _arguments.outputs("bias_grad", "out", out),
+            )
+        if bias is None:
+            return dbias
+        return dbias, call(_bias_scale_grad_op, dy, _list(bias), group_sizes, *where, None)
+    except (RuntimeError, AttributeError, TypeError) as error:
+        tensors = {
+            "dy": dy,
+            "group_sizes": group_sizes,
+            "bias": bias,
+            "bias_scale": bias_scale,
+            "out": out,
+        }
+        raise translated("bias_grad", error, tensors) from None
+
+
+def check(device=None):
+    """Waits for the current stream of a CUDA device and raises if group sizes or offsets on it were bad.
+
+    They are not looked at by the host when an op is called; an op that met bad ones has touched nothing outside its
+    tensors and has treated the groups from the first bad one on as tail.
+    """
+    like = torch.empty(0, device=device)
+    try:
+        _ops.check(like)
+    except RuntimeError as error:
+        raise translated("check", error, {}) from None

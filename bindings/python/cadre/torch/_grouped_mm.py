@@ -1,0 +1,84 @@
+"""grouped_mm: what torch.nn.functional.grouped_mm computes, in its four forms, for what it rejects too."""
+
+import torch
+
+from .._errors import wrong_type, wrong_value
+from . import _arguments, _dtypes
+from ._functional import gmm, tgmm
+from ._grouped_gemm import grouped_gemm
+
+_OP = "grouped_mm"
+
+
+def _sizes(offs):
+    """Group sizes from the groups' ends, on the device of `offs`."""
+    offs = _arguments.sizes(_OP, "offs", offs)
+    if offs.dim() != 1:
+        raise wrong_value(_OP, "offs.rank", offs.dim(), 1)
+    return torch.diff(offs, prepend=offs.new_zeros(1))
+
+
+def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
+    """The product of each group; `offs` holds the end of each group along the dim that two operands divide into groups.
+
+    mat_a [m, k], mat_b [g, k, n], offs along m: [m, n]; rows from offs[-1] on are zero.
+    mat_a [g, m, k], mat_b [k, n], offs along n: [m, n], each group with its own columns of mat_b.
+    mat_a [m, k], mat_b [k, n], offs along k: [g, m, n].
+    mat_a [g, m, k], mat_b [g, k, n], no offs: [g, m, n].
+
+    Beyond F.grouped_mm: any strides and sizes, f64, f32, f16 and bf16, mixed or not; offs as int32, uint32 or int64, on
+    the device or the host, or a list; bias [g, n] ([g, m] where offs runs along n); out_dtype; double backward.
+    """
+    for name, mat in (("mat_a", mat_a), ("mat_b", mat_b)):
+        if not isinstance(mat, torch.Tensor):
+            raise wrong_type(_OP, name, mat, "a torch.Tensor")
+        if mat.dim() not in (2, 3):
+            raise wrong_value(_OP, f"{name}.rank", mat.dim(), "2 or 3")
+    a_rank, b_rank = mat_a.dim(), mat_b.dim()
+    if (offs is None) != (a_rank == b_rank == 3):
+        received = None if offs is None else "given"
+        raise wrong_value(
+            _OP,
+            "offs",
+            received,
+            f"{'the end of each group' if offs is None else None} for mat_a.rank = {a_rank}, mat_b.rank = {b_rank}",
+        )
+    if a_rank == b_rank == 3:
+        return _batched(mat_a, mat_b, bias, out_dtype)
+    sizes = _sizes(offs)
+    if a_rank == b_rank == 2:
+        return _ragged_inner(mat_a, mat_b, sizes, bias, out_dtype)
+    if b_rank == 3:
+        return gmm(mat_a, mat_b, sizes, bias=bias, out_dtype=out_dtype)
+    # Transposed, it is the first form; nothing moves in memory.
+    return gmm(mat_b.t(), mat_a, sizes, transpose_rhs=True, bias=bias, out_dtype=out_dtype).t()
+
+
+def _ragged_inner(mat_a, mat_b, sizes, bias, out_dtype):
+    if bias is None:
+        return tgmm(mat_a.t(), mat_b, sizes, out_dtype=out_dtype)
+    dtype = out_dtype or _dtypes.product(_OP, mat_a.dtype, mat_b.dtype)
+    product = tgmm(mat_a.t(), mat_b, sizes, out_dtype=_dtypes.accumulator(dtype))
+    return (product + _bias_rows(bias, sizes.shape[0], mat_b.shape[1])).to(dtype)
+
+
+def _batched(mat_a, mat_b, bias, out_dtype):
+    if bias is None:
+        return grouped_gemm(mat_a, mat_b, out_dtype=out_dtype)
+    groups, m, n = mat_a.shape[0], mat_a.shape[1], mat_b.shape[2]
+    # A view that repeats the bias for every row, added before the one rounding.
+    return grouped_gemm(
+        mat_a,
+        mat_b,
+        c=_bias_rows(bias, groups, n).expand(groups, m, n),
+        beta=1.0,
+        out_dtype=out_dtype,
+    )
+
+
+def _bias_rows(bias, groups, n):
+    if not isinstance(bias, torch.Tensor):
+        raise wrong_type(_OP, "bias", bias, "a torch.Tensor")
+    if tuple(bias.shape) != (groups, n):
+        raise wrong_value(_OP, "bias.shape", tuple(bias.shape), (groups, n))
+    return bias.unsqueeze(1)

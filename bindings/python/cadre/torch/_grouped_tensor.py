@@ -1,0 +1,139 @@
+"""GroupedTensor: one matrix for each group, of shapes that may differ. Views of the caller's tensors, nothing owned."""
+
+import torch
+
+from .. import _structs
+from .._errors import wrong_type, wrong_value
+from . import _arguments
+
+
+class GroupedTensor:
+    """Operands and results of grouped_gemm, in one of three forms.
+
+    GroupedTensor.stacked(tensor)          one [g, rows, cols] tensor
+    GroupedTensor.list(tensors)            g matrices, each of its own shape
+    GroupedTensor.packed(buffer, rows, cols, ...)  row-major matrices in one 1-D buffer, back to back or at `offsets`
+
+    In a packed one, rows and cols are ints, or tensors (or lists) with one value for each group; values on a CUDA device
+    are never read by the host, so max_rows and max_cols must bound them.
+    """
+
+    def __init__(self, placement, tensors, form, rows=None, cols=None, offsets=None):
+        self.placement, self.tensors, self.form = placement, tensors, form
+        self.rows, self.cols, self.offsets = rows, cols, offsets
+
+    @classmethod
+    def stacked(cls, tensor):
+        _check_tensor("GroupedTensor.stacked", "tensor", tensor, 3)
+        return cls(_structs.STACKED, [tensor], [_structs.STACKED, *tensor.shape])
+
+    @classmethod
+    def list(cls, tensors):
+        tensors = [*tensors]
+        if not tensors:
+            raise wrong_value("GroupedTensor.list", "len(tensors)", 0, "at least 1")
+        form = [_structs.LIST, len(tensors)]
+        for i, tensor in enumerate(tensors):
+            _check_tensor("GroupedTensor.list", f"tensors[{i}]", tensor, 2)
+            form += tensor.shape
+        return cls(_structs.LIST, tensors, form)
+
+    @classmethod
+    def packed(cls, buffer, rows, cols, *, offsets=None, max_rows=None, max_cols=None):
+        op = "GroupedTensor.packed"
+        _check_tensor(op, "buffer", buffer, 1)
+        form = packed_form(op, rows, cols, offsets, max_rows, max_cols, buffer.shape[0])
+        extents = [
+            None if isinstance(value, int) or value is None else _arguments.sizes(op, name, value)
+            for name, value in (("rows", rows), ("cols", cols), ("offsets", offsets))
+        ]
+        return cls(_structs.PACKED, [buffer], form, *extents)
+
+    @property
+    def num_groups(self):
+        return self.form[1]
+
+    @property
+    def dtype(self):
+        return self.tensors[0].dtype
+
+    @property
+    def device(self):
+        return self.tensors[0].device
+
+    def with_tensors(self, tensors):
+        """The same form over other tensors: a gradient, a copy in another dtype."""
+        return GroupedTensor(self.placement, tensors, self.form, self.rows, self.cols, self.offsets)
+
+    def shape_of(self, group):
+        """(rows, cols) of one group; only where they are known to the host."""
+        if self.placement == _structs.STACKED:
+            return self.form[2], self.form[3]
+        if self.placement == _structs.LIST:
+            return self.form[2 + 2 * group], self.form[3 + 2 * group]
+        dims = []
+        for name, uniform, per_group in (
+            ("rows", self.form[2], self.rows),
+            ("cols", self.form[3], self.cols),
+        ):
+            if per_group is not None and per_group.is_cuda:
+                raise wrong_value(
+                    "GroupedTensor.shape_of",
+                    f"{name}.device",
+                    per_group.device,
+                    "cpu: the host reads no device",
+                )
+            dims.append(uniform if per_group is None else int(per_group[group]))
+        return tuple(dims)
+
+    def __repr__(self):
+        kind = {_structs.STACKED: "stacked", _structs.LIST: "list", _structs.PACKED: "packed"}[
+            self.placement
+        ]
+        return f"GroupedTensor({kind}, num_groups={self.num_groups}, dtype={self.dtype}, device={self.device})"
+
+
+def packed_form(op, rows, cols, offsets, max_rows, max_cols, capacity):
+    """The integers that travel with a packed tensor: see FormIndex in bindings/torch/grouped_gemm.h."""
+    groups = None
+    for name, value in (("rows", rows), ("cols", cols), ("offsets", offsets)):
+        if value is None or isinstance(value, int):
+            continue
+        count = len(value)
+        if groups is not None and count != groups:
+            raise wrong_value(op, f"len({name})", count, groups)
+        groups = count
+    if groups is None:
+        raise wrong_type(
+            op, "rows", rows, "a tensor or list, where cols and offsets are none (else use stacked)"
+        )
+    bounds = []
+    for name, value, bound in (("rows", rows, max_rows), ("cols", cols, max_cols)):
+        on_device = isinstance(value, torch.Tensor) and value.is_cuda
+        if on_device and bound is None:
+            raise wrong_value(
+                op, f"max_{name}", None, f"a bound, because {name} is on {value.device}"
+            )
+        bounds.append(bound or 0)
+    uniform = [value if isinstance(value, int) else -1 for value in (rows, cols)]
+    return [_structs.PACKED, groups, *uniform, *bounds, capacity]
+
+
+def _check_tensor(op, argument, tensor, rank):
+    if not isinstance(tensor, torch.Tensor):
+        raise wrong_type(op, argument, tensor, "a torch.Tensor")
+    if tensor.dim() != rank:
+        raise wrong_value(op, f"{argument}.rank", tensor.dim(), rank)
+
+
+def as_grouped(op, argument, value):
+    """A GroupedTensor from what grouped_gemm accepts: one, a 3-D tensor, or a list of matrices."""
+    if isinstance(value, GroupedTensor):
+        return value
+    if isinstance(value, torch.Tensor):
+        if value.dim() != 3:
+            raise wrong_value(op, f"{argument}.rank", value.dim(), 3)
+        return GroupedTensor.stacked(value)
+    if isinstance(value, (list, tuple)):
+        return GroupedTensor.list(value)
+    raise wrong_type(op, argument, value, "a GroupedTensor, a 3-D tensor or a list of matrices")

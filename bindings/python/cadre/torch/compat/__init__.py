@@ -1,0 +1,1 @@
+"""Other packages' interfaces over cadre: change one import."""

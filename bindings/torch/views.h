@@ -1,0 +1,305 @@
+// From torch tensors to the structs of cadre's C ABI, and from its status codes to exceptions.
+// Only torch's stable ABI is used, so one binary serves every torch from 2.11 on.
+#pragma once
+
+#include <dlfcn.h>
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/ScalarType.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "cadre/c_api.h"
+
+namespace cadre_torch {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+/// The process's Context: the Python package makes it and hands it over right after loading.
+inline cadre_context* g_context = nullptr;
+
+/// The Python side turns "[cadre <code>] message" into the exception that belongs to the code.
+[[noreturn]] inline void fail(cadre_status_code code, const std::string& message) {
+  throw std::runtime_error("[cadre " + std::to_string(code) + "] " + message);
+}
+
+inline void check(cadre_status_code code) {
+  if (code != CADRE_OK) fail(code, cadre_status_message());
+}
+
+inline void expect_rank(const char* op, const char* argument, const Tensor& tensor, int64_t rank) {
+  if (tensor.dim() == rank) return;
+  fail(CADRE_INVALID, std::string(op) + ": " + argument + ".rank = " +
+                          std::to_string(tensor.dim()) + ", expected " + std::to_string(rank));
+}
+
+inline cadre_dtype dtype_of(ScalarType type) {
+  switch (type) {
+    case ScalarType::Double:
+      return CADRE_F64;
+    case ScalarType::Float:
+      return CADRE_F32;
+    case ScalarType::BFloat16:
+      return CADRE_BF16;
+    case ScalarType::Half:
+      return CADRE_F16;
+    case ScalarType::Char:
+      return CADRE_I8;
+    case ScalarType::Int:
+      return CADRE_I32;
+    case ScalarType::Long:
+      return CADRE_I64;
+    case ScalarType::UInt32:
+      return CADRE_U32;
+    case ScalarType::Float8_e4m3fn:
+      return CADRE_E4M3;
+    case ScalarType::Float8_e5m2:
+      return CADRE_E5M2;
+    default:
+      return 0;
+  }
+}
+
+inline ScalarType default_output(const char* op, const Tensor& lhs, const Tensor& rhs) {
+  const cadre_dtype left = dtype_of(lhs.scalar_type());
+  const cadre_dtype right = dtype_of(rhs.scalar_type());
+  switch (cadre_default_output_dtype(left, right)) {
+    case CADRE_F64:
+      return ScalarType::Double;
+    case CADRE_F32:
+      return ScalarType::Float;
+    case CADRE_BF16:
+      return ScalarType::BFloat16;
+    case CADRE_F16:
+      return ScalarType::Half;
+    case CADRE_I32:
+      return ScalarType::Int;
+    default:
+      fail(CADRE_INVALID,
+           std::string(op) + ": rhs.dtype = " + cadre_dtype_name(right) +
+               ", expected a type that multiplies with lhs.dtype = " + cadre_dtype_name(left));
+  }
+}
+
+inline cadre_device device_of(const Tensor& tensor) {
+  if (!tensor.is_cuda()) return {CADRE_CPU, 0};
+  return {CADRE_CUDA, tensor.get_device_index()};
+}
+
+inline cadre_tensor view(const Tensor& tensor) {
+  cadre_tensor result{};
+  result.data = tensor.data_ptr();
+  result.dtype = dtype_of(tensor.scalar_type());
+  result.device = device_of(tensor);
+  const auto shape = tensor.sizes();
+  const auto strides = tensor.strides();
+  result.rank = static_cast<int32_t>(shape.size());
+  const size_t kept = std::min<size_t>(shape.size(), 4);
+  std::copy_n(shape.data(), kept, result.shape);
+  std::copy_n(strides.data(), kept, result.strides);
+  return result;
+}
+
+/// A view that may be absent. The address that get() gives is this object's own.
+class OptionalView {
+ public:
+  explicit OptionalView(const OptionalTensor& tensor) {
+    if (tensor.has_value()) view_ = view(*tensor);
+  }
+  const cadre_tensor* get() const { return view_ ? &*view_ : nullptr; }
+
+ private:
+  std::optional<cadre_tensor> view_;
+};
+
+/// One matrix (or vector) for each group: one stacked tensor, or a list of pointers.
+class GroupedView {
+ public:
+  enum class Form { kMatrices, kVectors };
+
+  GroupedView() = default;
+  GroupedView(const Tensor& tensor, Form form) { take(tensor, form); }
+  /// One tensor of a rank above the single matrix's is a stack; anything else is a list.
+  GroupedView(const char* op, const char* argument, const std::vector<Tensor>& tensors, Form form) {
+    if (tensors.empty()) return;
+    const int64_t rank = form == Form::kMatrices ? 2 : 1;
+    if (tensors.size() == 1 && tensors[0].dim() != rank) {
+      take(tensors[0], form);
+      return;
+    }
+    const cadre_tensor first = view(tensors[0]);
+    pointers_.reserve(tensors.size());
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const cadre_tensor each = view(tensors[i]);
+      const bool same = each.dtype == first.dtype && each.rank == first.rank &&
+                        each.device.kind == first.device.kind &&
+                        each.device.index == first.device.index &&
+                        std::equal(each.shape, each.shape + 4, first.shape) &&
+                        std::equal(each.strides, each.strides + 4, first.strides);
+      if (!same) {
+        fail(CADRE_INVALID, std::string(op) + ": " + argument + "[" + std::to_string(i) +
+                                "] differs, expected the dtype, device, shape and strides of " +
+                                argument + "[0]");
+      }
+      pointers_.push_back(each.data);
+    }
+    value_ = cadre_grouped_list(pointers_.data(), static_cast<int64_t>(tensors.size()), &first,
+                                {CADRE_CPU, 0});
+  }
+
+  const cadre_grouped_tensor* get() const { return value_ ? &*value_ : nullptr; }
+  const cadre_grouped_tensor& operator*() const { return *value_; }
+
+ private:
+  void take(const Tensor& tensor, Form form) {
+    const cadre_tensor whole = view(tensor);
+    value_ =
+        form == Form::kVectors ? cadre_grouped_vectors(&whole) : cadre_grouped_from_tensor(&whole);
+  }
+
+  std::vector<void*> pointers_;
+  std::optional<cadre_grouped_tensor> value_;
+};
+
+/// Group sizes in place; a strided view of them is made contiguous first.
+class SizesView {
+ public:
+  SizesView(const char* op, const char* argument, const Tensor& tensor) {
+    expect_rank(op, argument, tensor, 1);
+    kept_ =
+        tensor.size(0) > 1 && tensor.stride(0) != 1 ? torch::stable::contiguous(tensor) : tensor;
+    value_ = {kept_.data_ptr(), dtype_of(kept_.scalar_type()), device_of(kept_), kept_.size(0)};
+  }
+  const cadre_sizes& get() const { return value_; }
+
+ private:
+  Tensor kept_;
+  cadre_sizes value_{};
+};
+
+/// Fills an op's group offset: the number, or one integer in a tensor. A tensor on the host is
+/// read.
+template <typename Args>
+void set_group_offset(Args& args, const char* op, int64_t value, const OptionalTensor& tensor) {
+  args.group_offset = value;
+  if (!tensor.has_value()) return;
+  const cadre_dtype dtype = dtype_of(tensor->scalar_type());
+  if (tensor->numel() != 1 || (dtype != CADRE_I32 && dtype != CADRE_I64 && dtype != CADRE_U32)) {
+    fail(CADRE_INVALID, std::string(op) + ": group_offset = " + std::to_string(tensor->numel()) +
+                            " elements of " + cadre_dtype_name(dtype) +
+                            ", expected one i32, u32 or i64");
+  }
+  if (tensor->is_cuda()) {
+    args.group_offset_on_device = tensor->data_ptr();
+    args.group_offset_dtype = dtype;
+  } else if (dtype == CADRE_I64) {
+    args.group_offset = *static_cast<const int64_t*>(tensor->data_ptr());
+  } else if (dtype == CADRE_I32) {
+    args.group_offset = *static_cast<const int32_t*>(tensor->data_ptr());
+  } else {
+    args.group_offset = *static_cast<const uint32_t*>(tensor->data_ptr());
+  }
+}
+
+inline Tensor empty(const Tensor& like, const std::vector<int64_t>& shape, ScalarType dtype) {
+  std::vector<int64_t> strides(shape.size());
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= std::max<int64_t>(shape[i], 1);
+  }
+  int32_t device_type = 0;
+  int32_t device_index = 0;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index));
+  const auto type = torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype));
+  AtenTensorHandle handle = nullptr;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(shape.size()),
+                                                         shape.data(), strides.data(), type,
+                                                         device_type, device_index, &handle));
+  return Tensor(handle);
+}
+
+/// What is needed from CUDA, looked up in libtorch_cuda and not linked: a CPU build of torch has
+/// none.
+struct CudaCalls {
+  int32_t (*current_stream)(int32_t device_index, void** stream) = nullptr;
+  int32_t (*is_capturing)(void* stream, int32_t* status) = nullptr;
+
+  static const CudaCalls& get() {
+    static const CudaCalls calls = [] {
+      CudaCalls found;
+      void* library = dlopen("libtorch_cuda.so", RTLD_NOLOAD | RTLD_LAZY);
+      if (library == nullptr) return found;
+      found.current_stream = reinterpret_cast<decltype(found.current_stream)>(
+          dlsym(library, "aoti_torch_get_current_cuda_stream"));
+      // Of the CUDA runtime that libtorch_cuda itself depends on.
+      found.is_capturing =
+          reinterpret_cast<decltype(found.is_capturing)>(dlsym(library, "cudaStreamIsCapturing"));
+      return found;
+    }();
+    return calls;
+  }
+};
+
+inline void* current_stream(int32_t device_index) {
+  const CudaCalls& cuda = CudaCalls::get();
+  void* stream = nullptr;
+  if (cuda.current_stream == nullptr || cuda.current_stream(device_index, &stream) != 0) {
+    fail(CADRE_INTERNAL, "cadre: torch does not tell its current CUDA stream");
+  }
+  return stream;
+}
+
+/// True unless the stream is known not to be captured.
+inline bool may_be_capturing(void* stream) {
+  const CudaCalls& cuda = CudaCalls::get();
+  int32_t status = 0;
+  return cuda.is_capturing == nullptr || cuda.is_capturing(stream, &status) != 0 || status != 0;
+}
+
+template <typename Args>
+using Call = cadre_status_code (*)(cadre_context*, const Args*);
+template <typename Args>
+using WorkspaceSize = cadre_status_code (*)(cadre_context*, const Args*, size_t*);
+
+/// Runs an op on `like`'s device and torch's current stream. An eager call uses the Context's
+/// workspace of the stream. A captured one gets a workspace of its own from torch's allocator,
+/// which keeps it for the graph: graphs that were captured on one stream may be replayed on several
+/// at once.
+template <typename Args>
+void run(Call<Args> call, WorkspaceSize<Args> workspace_size, Args& args, const Tensor& like,
+         int64_t precision) {
+  cadre_call_options options;
+  cadre_call_options_init(&options, sizeof(options));
+  options.precision = static_cast<int32_t>(precision);
+  args.options = &options;
+  if (!like.is_cuda()) {
+    check(call(g_context, &args));
+    return;
+  }
+  const int32_t device_index = like.get_device_index();
+  const torch::stable::accelerator::DeviceGuard guard(device_index);
+  options.stream = current_stream(device_index);
+  Tensor workspace;
+  if (may_be_capturing(options.stream)) {
+    size_t size_bytes = 0;
+    check(workspace_size(g_context, &args, &size_bytes));
+    if (size_bytes > 0) {
+      workspace = empty(like, {static_cast<int64_t>(size_bytes)}, ScalarType::Byte);
+      options.workspace = workspace.data_ptr();
+      options.workspace_size_bytes = size_bytes;
+    }
+  }
+  check(call(g_context, &args));
+}
+
+}  // namespace cadre_torch
