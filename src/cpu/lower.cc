@@ -143,6 +143,13 @@ void lower_grouped_gemm(const Problem& p, const Operands& operands, LoweredCall*
   }
 }
 
+/// An operand without elements may have no memory: strides of 0 keep every offset from null at 0.
+void drop_strides_of_nothing(GemmItem* item) {
+  for (MatrixRef* matrix : {&item->a, &item->b, &item->c, &item->d}) {
+    if (matrix->data == nullptr) matrix->row_stride = matrix->col_stride = 0;
+  }
+}
+
 }  // namespace
 
 void lower(const Problem& problem, const Operands& operands, LoweredCall* call) {
@@ -159,6 +166,7 @@ void lower(const Problem& problem, const Operands& operands, LoweredCall* call) 
     case plan::Op::kBiasGrad:
       break;
   }
+  for (GemmItem& item : call->items) drop_strides_of_nothing(&item);
 }
 
 }  // namespace cadre::cpu

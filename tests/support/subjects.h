@@ -6,21 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/sanitized.h"
 #include "verify/check_case.h"
 
 namespace cadre::tests {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
-#else
-inline constexpr bool kSanitized = false;
-#endif
 
 /// Names of the registry's backends for host memory; CADRE_BACKEND, where set, is the only one.
 std::vector<std::string> backend_names();
