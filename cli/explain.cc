@@ -1,6 +1,7 @@
 // cadre explain: which kernel a problem gets, and why each other one refused.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "backend/registry.h"
@@ -87,6 +88,15 @@ nlohmann::json json_of(const Explanation& result) {
   return document;
 }
 
+/// Behind the kernels of one backend that refuse for the same reason as the first.
+std::vector<Answer>::const_iterator end_of_same_refusal(std::vector<Answer>::const_iterator first,
+                                                        std::vector<Answer>::const_iterator end) {
+  if (first->takes) return first + 1;
+  return std::find_if(first + 1, end, [&](const Answer& answer) {
+    return answer.takes || answer.backend != first->backend || answer.reason != first->reason;
+  });
+}
+
 void print_text(const Explanation& result) {
   fmt::print("Problem   {}\n", to_string(result.problem));
   if (result.chosen_backend.empty()) {
@@ -96,11 +106,15 @@ void print_text(const Explanation& result) {
     fmt::print("Workspace {} bytes\n", result.workspace_bytes);
   }
   fmt::print("\nEvery kernel, asked by name\n");
-  for (const Answer& answer : result.answers) {
+  for (auto answer = result.answers.begin(); answer != result.answers.end();) {
+    const auto next = end_of_same_refusal(answer, result.answers.end());
     const bool chosen =
-        answer.backend == result.chosen_backend && answer.kernel == result.config.kernel;
-    fmt::print("  {} {:<12}{:<22}{}\n", chosen ? "*" : " ", answer.backend, answer.kernel,
-               answer.takes ? "takes it: " + answer.config : "refuses: " + answer.reason);
+        answer->backend == result.chosen_backend && answer->kernel == result.config.kernel;
+    const std::string names =
+        next - answer > 1 ? fmt::format("{} kernels", next - answer) : answer->kernel;
+    fmt::print("  {} {:<12}{:<22}{}\n", chosen ? "*" : " ", answer->backend, names,
+               answer->takes ? "takes it: " + answer->config : "refuses: " + answer->reason);
+    answer = next;
   }
 }
 
