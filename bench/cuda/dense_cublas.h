@@ -42,6 +42,19 @@ class DenseCublas {
                  transposed_b ? k : n, a, type, k, &zero, c, type, n, kCompute32, kDefault) == 0;
   }
 
+  // Row-major out[k, n] = lhs[m, k]^T x rhs[m, n], likewise.
+  bool weight_gradient(const void* lhs, const void* rhs, void* out, int m, int k, int n,
+                       cudaDataType type) const {
+    constexpr int kNone = 0;
+    constexpr int kTranspose = 1;
+    constexpr int kCompute32 = 68;  // CUBLAS_COMPUTE_32F
+    constexpr int kDefault = -1;    // CUBLAS_GEMM_DEFAULT
+    const float one = 1;
+    const float zero = 0;
+    return gemm_(handle_, kNone, kTranspose, n, k, m, &one, rhs, type, n, lhs, type, k, &zero, out,
+                 type, n, kCompute32, kDefault) == 0;
+  }
+
  private:
   using Gemm = int (*)(void*, int, int, int, int, int, const void*, const void*, cudaDataType, int,
                        const void*, cudaDataType, int, const void*, void*, cudaDataType, int, int,

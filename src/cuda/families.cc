@@ -2,11 +2,13 @@
 #include "cuda/kernel_family.h"
 #include "cuda/sm80/family.h"
 #include "cuda/sm90/gmm_family.h"
+#include "cuda/sm90/tgmm_family.h"
 
 namespace cadre::cuda {
 
 std::span<const KernelFamily* const> families() {
-  static const KernelFamily* const ordered[] = {&sm90::gmm_family(), &sm80::portable_family()};
+  static const KernelFamily* const ordered[] = {&sm90::gmm_family(), &sm90::tgmm_family(),
+                                                &sm80::portable_family()};
   return ordered;
 }
 

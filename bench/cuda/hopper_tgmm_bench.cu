@@ -1,0 +1,308 @@
+// Times the Hopper tgmm kernel (weight gradients) on the training shapes against a dense cuBLAS
+// product of the same m, k, n in the same run. Results are checked first.
+// usage: hopper_tgmm_bench [--only TEXT] [--case bf16|f32] [--repeats N] [--skew S] [--json FILE]
+//        [--instances] [--orders]
+//   --case: bf16 output, or accumulation into fp32; --instances: every instantiation, not only the
+//   chosen one; --orders: other orders of tiles
+#include <cmath>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "bench/cuda/dense_cublas.h"
+#include "bench/cuda/device.h"
+#include "bench/shapes/shapes.h"
+#include "cuda/sm90/tgmm_launch.h"
+
+namespace cadre::bench {
+namespace {
+
+using shapes::Shape;
+using sm90::TgmmCall;
+using sm90::TgmmConfig;
+
+struct Options {
+  std::string only;
+  std::string json;
+  std::string result;
+  int repeats = 11;
+  bool instances = false;
+  bool orders = false;
+  std::vector<double> skews = {0, 1};
+};
+
+struct Sample {
+  int64_t group, row, column, begin, end;
+};
+
+// One warp for each sample: the product in fp32, and what the kernel gave.
+__global__ void sample_products(const __nv_bfloat16* lhs, const __nv_bfloat16* rhs, const void* out,
+                                bool wide, const Sample* samples, int64_t k, int64_t n, float* want,
+                                float* got) {
+  const Sample s = samples[blockIdx.x];
+  float sum = 0;
+  for (int64_t r = s.begin + threadIdx.x; r < s.end; r += 32) {
+    sum += __bfloat162float(lhs[r * k + s.row]) * __bfloat162float(rhs[r * n + s.column]);
+  }
+  for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+  if (threadIdx.x != 0) return;
+  const int64_t at = (s.group * k + s.row) * n + s.column;
+  want[blockIdx.x] = sum;
+  got[blockIdx.x] = wide ? static_cast<const float*>(out)[at]
+                         : __bfloat162float(static_cast<const __nv_bfloat16*>(out)[at]);
+}
+
+template <typename T>
+__global__ void count_not_finite(const T* data, int64_t count, unsigned long long* bad) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    if (!isfinite(static_cast<float>(data[i]))) atomicAdd(bad, 1ull);
+  }
+}
+
+// What one timed call is.
+struct Contender {
+  std::string name;
+  TgmmCall call;
+  TgmmConfig config;
+};
+
+class Workload {
+ public:
+  // lhs = dy [m, n], rhs = x [m, k]: the gradient of weights stored [g, n, k], as a Linear has
+  // them.
+  Workload(const Shape& shape, double skew, int sm_count)
+      : m_(shape.m()),
+        k_(shape.n),
+        n_(shape.k),
+        groups_(shape.num_groups),
+        sm_count_(sm_count),
+        sizes_(shapes::router_group_sizes(shape.num_groups, shape.m(), skew, 1)),
+        lhs_(m_ * k_ * 2),
+        rhs_(m_ * n_ * 2),
+        out_(groups_ * k_ * n_ * 4),
+        device_sizes_(groups_ * 8),
+        offsets_((groups_ + 1) * 8),
+        plan_(sm90::tgmm_plan_bytes(groups_)),
+        fault_(4) {
+    device_sizes_.upload(sizes_);
+    fault_.fill_byte(0);
+    randomize<__nv_bfloat16>(lhs_, 1, 1.0f);
+    randomize<__nv_bfloat16>(rhs_, 2, 0.05f);
+  }
+
+  TgmmCall call(DType output, bool accumulates) const {
+    TgmmCall call;
+    call.output = output;
+    call.k = k_;
+    call.n = n_;
+    call.lhs = lhs_.as();
+    call.lhs_stride = k_;
+    call.rhs = rhs_.as();
+    call.rhs_stride = n_;
+    call.out = {.base = out_.as(), .group_stride = k_ * n_, .row_stride = n_};
+    call.c = call.out;
+    call.beta.value = accumulates ? 1 : 0;
+    call.groups = {.sizes = device_sizes_.as(),
+                   .form = cuda::SizesForm::kI64,
+                   .m = m_,
+                   .num_groups = groups_,
+                   .num_local = groups_,
+                   .fault = fault_.as<int32_t>()};
+    return call;
+  }
+
+  sm90::TgmmShape shape_of(DType output, bool reads_output) const {
+    return {k_, n_, groups_, m_ / groups_, output, reads_output};
+  }
+
+  void launch(const Contender& contender) const {
+    const sm90::TgmmWorkspace workspace = {offsets_.as<int64_t>(), plan_.as<sm90::TgmmPlan>()};
+    BENCH_CUDA(sm90::launch_tgmm(contender.call, contender.config, workspace, sm_count_, nullptr));
+  }
+
+  // Relative error over samples, corners of every matrix among them; infinite if any output is not
+  // finite. Accumulation starts from zeros here.
+  double error(const Contender& contender) {
+    std::vector<Sample> samples;
+    uint32_t state = 12345;
+    auto next = [&state](int64_t bound) {
+      state = state * 1664525u + 1013904223u;
+      return static_cast<int64_t>(state >> 4) % bound;
+    };
+    int64_t begin = 0;
+    for (int64_t g = 0; g < groups_; ++g) {
+      for (int i = 0; i < 24; ++i) {
+        samples.push_back({g,
+                           i == 0   ? 0
+                           : i == 1 ? k_ - 1
+                                    : next(k_),
+                           i == 0   ? n_ - 1
+                           : i == 1 ? 0
+                                    : next(n_),
+                           begin, begin + sizes_[g]});
+      }
+      begin += sizes_[g];
+    }
+    const bool wide = contender.call.output == DType::kF32;
+    const int64_t count = static_cast<int64_t>(samples.size());
+    DeviceBuffer device_samples(count * sizeof(Sample)), want(count * 4), got(count * 4), bad(8);
+    device_samples.upload(samples);
+    bad.fill_byte(0);
+    out_.fill_byte(contender.config.instance->with_c ? 0 : 0xff);
+    launch(contender);
+    sample_products<<<count, 32>>>(lhs_.as<__nv_bfloat16>(), rhs_.as<__nv_bfloat16>(), out_.as(),
+                                   wide, device_samples.as<Sample>(), k_, n_, want.as<float>(),
+                                   got.as<float>());
+    auto* bad_count = bad.as<unsigned long long>();
+    if (wide) {
+      count_not_finite<<<1024, 256>>>(out_.as<float>(), groups_ * k_ * n_, bad_count);
+    } else {
+      count_not_finite<<<1024, 256>>>(out_.as<__nv_bfloat16>(), groups_ * k_ * n_, bad_count);
+    }
+    BENCH_CUDA(cudaDeviceSynchronize());
+    if (bad.download<unsigned long long>()[0] != 0) return INFINITY;
+    const std::vector<float> a = want.download<float>();
+    const std::vector<float> b = got.download<float>();
+    double difference = 0;
+    double norm = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      difference += (a[i] - b[i]) * (a[i] - b[i]);
+      norm += a[i] * a[i];
+    }
+    return std::sqrt(difference / norm);
+  }
+
+  void run_dense(const DenseCublas& dense) const {
+    if (!dense.available()) return;
+    dense.weight_gradient(lhs_.as(), rhs_.as(), out_.as(), static_cast<int>(m_),
+                          static_cast<int>(k_), static_cast<int>(n_), CUDA_R_16BF);
+  }
+
+  double flops() const { return 2.0 * m_ * k_ * n_; }
+  double bytes(const Contender& contender) const {
+    const double each = contender.call.output == DType::kF32 ? 4 : 2;
+    const double passes = contender.config.instance->with_c ? 2 : 1;
+    return 2.0 * m_ * (k_ + n_) + each * passes * groups_ * k_ * n_;
+  }
+
+ private:
+  int64_t m_, k_, n_, groups_;
+  int sm_count_;
+  std::vector<int64_t> sizes_;
+  DeviceBuffer lhs_, rhs_, out_, device_sizes_, offsets_, plan_, fault_;
+};
+
+std::string describe(const char* result, const TgmmConfig& config) {
+  std::ostringstream name;
+  name << result << " " << config.instance->name.substr(10) << " band " << config.band;
+  return name.str();
+}
+
+// The chosen configuration first, then what was asked for beside it.
+std::vector<Contender> contenders_of(const Workload& work, const Options& options) {
+  std::vector<Contender> contenders;
+  for (const bool accumulates : {false, true}) {
+    const char* result = accumulates ? "f32" : "bf16";
+    if (!options.result.empty() && options.result != result) continue;
+    const DType output = accumulates ? DType::kF32 : DType::kBF16;
+    const sm90::TgmmShape shape = work.shape_of(output, accumulates);
+    const TgmmConfig chosen = choose_tgmm_config(DType::kBF16, shape);
+    std::vector<TgmmConfig> configs = {chosen};
+    if (options.instances) {
+      for (const sm90::TgmmInstance& instance : sm90::tgmm_instances_of(DType::kBF16)) {
+        if (&instance == chosen.instance || instance.with_c != accumulates) continue;
+        configs.push_back({.instance = &instance});
+      }
+    }
+    if (options.orders) {
+      for (const int band : {4, 8, 32}) configs.push_back({chosen.instance, band});
+    }
+    for (const TgmmConfig& config : configs) {
+      contenders.push_back({describe(result, config), work.call(output, accumulates), config});
+    }
+  }
+  return contenders;
+}
+
+bool bench(const Shape& shape, double skew, const Options& options, const DenseCublas& dense,
+           int sm_count, std::vector<std::string>* rows) {
+  Workload work(shape, skew, sm_count);
+  const std::vector<Contender> contenders = contenders_of(work, options);
+  bool right = true;
+  std::vector<double> errors;
+  std::vector<std::function<void()>> timed = {[&] { work.run_dense(dense); }};
+  for (const Contender& contender : contenders) {
+    errors.push_back(work.error(contender));
+    right = right && errors.back() < (contender.call.output == DType::kF32 ? 1e-4 : 4e-3);
+    timed.push_back([&] { work.launch(contender); });
+  }
+  const std::vector<double> times = time_interleaved(timed, options.repeats);
+  const double flops = work.flops();
+  std::printf("%s skew %.0f: dense %.1f TFLOP/s\n", std::string(shape.name).c_str(), skew,
+              flops / times[0] * 1e-12);
+  for (size_t i = 0; i < contenders.size(); ++i) {
+    const double seconds = times[i + 1];
+    const double bandwidth = work.bytes(contenders[i]) / seconds * 1e-12;
+    std::printf("  %-34s %.3f of dense, %6.1f TFLOP/s, %.2f TB/s, error %.1e%s\n",
+                contenders[i].name.c_str(), times[0] / seconds, flops / seconds * 1e-12, bandwidth,
+                errors[i], std::isfinite(errors[i]) ? "" : " WRONG");
+    std::ostringstream row;
+    row << "{\"shape\": \"" << shape.name << "\", \"skew\": " << skew << ", \"case\": \"wgrad "
+        << contenders[i].name << "\", \"seconds\": " << seconds
+        << ", \"tflops\": " << flops / seconds * 1e-12 << ", \"of_dense\": " << times[0] / seconds
+        << ", \"dense_tflops\": " << flops / times[0] * 1e-12 << ", \"tb_per_s\": " << bandwidth
+        << "}";
+    rows->push_back(row.str());
+  }
+  std::fflush(stdout);
+  return right;
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    if (name == "--instances" || name == "--orders") {
+      (name == "--orders" ? options.orders : options.instances) = true;
+      continue;
+    }
+    const char* value = i + 1 < argc ? argv[++i] : "";
+    if (name == "--only") options.only = value;
+    if (name == "--case") options.result = value;
+    if (name == "--json") options.json = value;
+    if (name == "--repeats") options.repeats = std::atoi(value);
+    if (name == "--skew") options.skews = {std::atof(value)};
+  }
+  return options;
+}
+
+int run(const Options& options) {
+  int sm_count = 0;
+  BENCH_CUDA(cudaDeviceGetAttribute(&sm_count, cudaDevAttrMultiProcessorCount, 0));
+  const DenseCublas dense;
+  if (!dense.available()) std::printf("no cuBLAS found: ratios to dense mean nothing\n");
+  std::vector<std::string> rows;
+  bool right = true;
+  for (const Shape& shape : shapes::tagged("train")) {
+    if (std::string(shape.name).find(options.only) == std::string::npos) continue;
+    for (const double skew : options.skews) {
+      right = bench(shape, skew, options, dense, sm_count, &rows) && right;
+    }
+  }
+  if (!options.json.empty()) {
+    std::ofstream file(options.json);
+    file << "{\"repeats\": " << options.repeats << ", \"rows\": [\n";
+    for (size_t i = 0; i < rows.size(); ++i) {
+      file << rows[i] << (i + 1 < rows.size() ? ",\n" : "\n");
+    }
+    file << "]}\n";
+  }
+  std::printf("%s\n", right ? "all results right" : "WRONG RESULTS");
+  return right ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace cadre::bench
+
+int main(int argc, char** argv) { return cadre::bench::run(cadre::bench::parse(argc, argv)); }

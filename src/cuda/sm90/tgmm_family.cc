@@ -1,0 +1,179 @@
+// What the Hopper tgmm kernels take, and the way from a Problem and its Operands to their launch.
+#include "cuda/sm90/tgmm_family.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/text.h"
+#include "cuda/sm90/tgmm_launch.h"
+#include "plan/grouped_dims.h"
+
+namespace cadre::sm90 {
+namespace {
+
+constexpr int64_t kMaxExtent = int64_t{1} << 30;  // coordinates of the copy engine
+
+/// Empty, or why the copy engine can't read or write this operand.
+std::string refuse_layout(const char* name, const plan::OperandLayout& layout, int64_t columns) {
+  const auto size = static_cast<int64_t>(size_of(layout.dtype));
+  const bool default_stride = layout.placement == Placement::kList && layout.row_stride == 0;
+  const int64_t row_stride = default_stride ? columns : layout.row_stride;
+  if (layout.col_stride != 1) return text(name, ".col_stride = ", layout.col_stride, ", needs 1");
+  if (layout.alignment_bytes < 16) {
+    const char* list = layout.placement == Placement::kList ? " (or is a list on a device)" : "";
+    return text(name, " is aligned to ", layout.alignment_bytes, " bytes", list, ", needs 16");
+  }
+  if (row_stride <= 0 || row_stride * size % 16 != 0) {
+    return text(name, ".row_stride = ", row_stride, " x ", size,
+                " bytes, needs a positive multiple of 16");
+  }
+  if (layout.placement == Placement::kStacked &&
+      (layout.group_stride < 0 || layout.group_stride * size % 16 != 0)) {
+    return text(name, ".group_stride = ", layout.group_stride, " x ", size,
+                " bytes, needs a multiple of 16");
+  }
+  return {};
+}
+
+std::string refuse(const plan::Problem& problem, const cuda::DeviceProperties& device) {
+  if (problem.op != plan::Op::kTgmm) return text("has no ", plan::name_of(problem.op));
+  if (device.major != 9) {
+    return text("needs compute capability 9.0, this device has ", device.major, ".", device.minor);
+  }
+  const DType element = problem.lhs.dtype;
+  if ((element != DType::kBF16 && element != DType::kF16) || problem.rhs.dtype != element) {
+    return text("takes bf16 x bf16 or f16 x f16, not ", name_of(element), " x ",
+                name_of(problem.rhs.dtype));
+  }
+  const DType output = problem.out.dtype;
+  if (output != DType::kBF16 && output != DType::kF16 && output != DType::kF32) {
+    return text("writes bf16, f16 or f32, not ", name_of(output));
+  }
+  if (problem.c.given() && problem.c.dtype != output) {
+    return text("needs c of out's type ", name_of(output), ", not ", name_of(problem.c.dtype));
+  }
+  if (std::max({problem.m, problem.k, problem.n}) > kMaxExtent) return "m, k or n is above 2^30";
+  std::string reason = refuse_layout("lhs", problem.lhs, problem.k);
+  if (reason.empty()) reason = refuse_layout("rhs", problem.rhs, problem.n);
+  if (reason.empty()) reason = refuse_layout("out", problem.out, problem.n);
+  if (reason.empty() && problem.c.given()) reason = refuse_layout("c", problem.c, problem.n);
+  return reason;
+}
+
+TgmmShape shape_of(const plan::Problem& problem) {
+  return {.k = problem.k,
+          .n = problem.n,
+          .num_local = problem.num_local_groups,
+          .average_rows = problem.average_rows,
+          .output = problem.out.dtype,
+          .has_beta = problem.has_beta};
+}
+
+TgmmResult result_of(const GroupedTensor& tensor, cuda::CarriedWords* words) {
+  const bool list = tensor.placement == Placement::kList;
+  return {.base = list ? *std::min_element(tensor.pointers, tensor.pointers + tensor.num_groups)
+                       : tensor.data,
+          .pointers = words->add_list(tensor),
+          .group_stride = tensor.group_stride,
+          .row_stride = plan::row_stride_of(tensor, plan::dims_of(tensor, 0))};
+}
+
+TgmmScalars scalars_of(const GroupScalars& scalars) {
+  if (!scalars.varies()) return {.value = static_cast<float>(scalars.uniform)};
+  return {.is_f64 = scalars.per_group.dtype == DType::kF64,
+          .data = scalars.per_group.data,
+          .stride = scalars.per_group.strides[0]};
+}
+
+class TgmmFamily final : public cuda::KernelFamily {
+ public:
+  TgmmFamily() {
+    for (const TgmmInstance& instance : tgmm_instances_bf16()) names_.push_back(instance.name);
+  }
+
+  std::span<const std::string_view> kernels() const override { return names_; }
+
+  Status supports(const plan::Problem& problem,
+                  const cuda::DeviceProperties& device) const override {
+    std::string reason = refuse(problem, device);
+    return reason.empty() ? Status{} : Status::unsupported(std::move(reason));
+  }
+
+  Status configure(const plan::Problem& problem, const cuda::DeviceProperties& /*device*/,
+                   const char* pinned, plan::Config* config) const override {
+    const TgmmShape shape = shape_of(problem);
+    const TgmmInstance* instance = pinned != nullptr
+                                       ? find(problem.lhs.dtype, pinned)
+                                       : choose_tgmm_config(problem.lhs.dtype, shape).instance;
+    if (instance == nullptr) return Status::internal(text("no kernel is called ", pinned));
+    if (instance->with_c != problem.has_beta) {
+      return Status::unsupported(
+          text(pinned, " is for calls with", problem.has_beta ? "out" : "", " beta"));
+    }
+    *config = {.kernel = std::string(instance->name),
+               .tile_m = 128,
+               .tile_n = instance->tile_n,
+               .tile_k = 64,
+               .stages = instance->stages,
+               .threads = 384};
+    return {};
+  }
+
+  size_t scratch_bytes(const plan::Problem& problem,
+                       const plan::Config& /*config*/) const override {
+    return tgmm_plan_bytes(problem.num_local_groups);
+  }
+
+  Status launch(const cuda::Launch& launch, const plan::Problem& problem,
+                const plan::Config& config, const plan::Operands& operands) const override {
+    TgmmConfig choice{.instance = find(problem.lhs.dtype, config.kernel)};
+    if (choice.instance == nullptr) {
+      return Status::internal(text(launch.op, ": no kernel is called ", config.kernel));
+    }
+    cuda::CarriedWords words(launch);
+    TgmmCall call;
+    call.element = problem.lhs.dtype;
+    call.output = problem.out.dtype;
+    call.k = problem.k;
+    call.n = problem.n;
+    call.lhs = operands.lhs.data;
+    call.lhs_stride = operands.lhs.row_stride;
+    call.rhs = operands.rhs.data;
+    call.rhs_stride = operands.rhs.row_stride;
+    call.out = result_of(operands.out, &words);
+    call.c = problem.c.given() ? result_of(operands.c, &words) : call.out;
+    call.groups = cuda::group_inputs(launch, problem, operands.group_sizes, operands.host_offsets,
+                                     operands.group_offset, &words);
+    call.alpha = scalars_of(operands.alpha);
+    call.beta = scalars_of(operands.beta);
+    if (Status status = words.send(); !status.ok()) return status;
+    const TgmmWorkspace workspace = {
+        .offsets = launch.workspace.offsets(),
+        .plan = static_cast<TgmmPlan*>(launch.workspace.scratch()),
+    };
+    const cudaError_t error = launch_tgmm(call, choice, workspace, launch.sm_count, launch.stream);
+    if (error == cudaSuccess) return {};
+    return cuda::cuda_failure(text(launch.op, ": kernel ", config.kernel, " failed to launch"),
+                              error);
+  }
+
+ private:
+  static const TgmmInstance* find(DType element, std::string_view name) {
+    for (const TgmmInstance& instance : tgmm_instances_of(element)) {
+      if (instance.name == name) return &instance;
+    }
+    return nullptr;
+  }
+
+  std::vector<std::string_view> names_;
+};
+
+}  // namespace
+
+const cuda::KernelFamily& tgmm_family() {
+  static const TgmmFamily family;
+  return family;
+}
+
+}  // namespace cadre::sm90

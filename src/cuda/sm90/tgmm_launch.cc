@@ -1,0 +1,129 @@
+// See tgmm_launch.h.
+#include "cuda/sm90/tgmm_launch.h"
+
+#include <algorithm>
+
+#include "cuda/tensor_map.h"
+
+namespace cadre::sm90 {
+namespace {
+
+constexpr int64_t kTileK = 128;
+constexpr int kThreads = 384;
+
+CUtensorMapDataType map_type(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case DType::kF16:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    default:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  }
+}
+
+int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
+
+// A map over [k, n] matrices anywhere from `base` on: its last two dims are the distance from
+// there, in steps of 16 bytes and of 2^32. So one map bounds k and n for every matrix, stacked or
+// listed, and nothing is encoded on the device.
+cuda::TensorMapSpec anywhere_map(uint64_t base, const TgmmCall& call, int64_t row_stride) {
+  const auto size = static_cast<uint64_t>(size_of(call.output));
+  return {
+      .base = reinterpret_cast<const void*>(base),
+      .type = map_type(call.output),
+      .rank = 4,
+      .dims = {static_cast<uint64_t>(call.n), static_cast<uint64_t>(call.k),
+               uint64_t{1} << kTgmmLowBits, uint64_t{1} << 25},
+      .strides_bytes = {static_cast<uint64_t>(row_stride) * size, 16, uint64_t{16} << kTgmmLowBits},
+      .box = {static_cast<uint32_t>(128 / size), 64, 1, 1}};
+}
+
+TgmmMatrices matrices_of(const TgmmResult& result, DType dtype) {
+  TgmmMatrices matrices;
+  matrices.pointers = reinterpret_cast<const uint64_t*>(result.pointers);
+  matrices.base = reinterpret_cast<uint64_t>(result.base);
+  matrices.group_stride_bytes = result.group_stride * static_cast<int64_t>(size_of(dtype));
+  matrices.map_base = matrices.base;
+  return matrices;
+}
+
+bool encode_maps(const TgmmCall& call, bool with_c, TgmmArguments* args) {
+  using cuda::encode_tensor_map;
+  using cuda::ragged_map;
+  const CUtensorMapDataType type = map_type(call.element);
+  // Without rows nothing is loaded, and the operands may be null, which no map takes.
+  const auto base_of = [&](const void* base) { return call.groups.m > 0 ? base : call.out.base; };
+  bool ok = encode_tensor_map(ragged_map(base_of(call.lhs), type, static_cast<uint64_t>(call.k),
+                                         static_cast<uint64_t>(call.lhs_stride), {64, 64}),
+                              &args->lhs_map);
+  ok = ok && encode_tensor_map(ragged_map(base_of(call.rhs), type, static_cast<uint64_t>(call.n),
+                                          static_cast<uint64_t>(call.rhs_stride), {64, 64}),
+                               &args->rhs_map);
+  ok = ok && encode_tensor_map(anywhere_map(args->out.map_base, call, call.out.row_stride),
+                               &args->out_map);
+  if (with_c) {
+    ok = ok &&
+         encode_tensor_map(anywhere_map(args->c.map_base, call, call.c.row_stride), &args->c_map);
+  }
+  return ok;
+}
+
+}  // namespace
+
+std::span<const TgmmInstance> tgmm_instances_of(DType element) {
+  return element == DType::kBF16 ? tgmm_instances_bf16() : tgmm_instances_f16();
+}
+
+TgmmConfig choose_tgmm_config(DType element, const TgmmShape& shape) {
+  TgmmConfig config;
+  for (const TgmmInstance& instance : tgmm_instances_of(element)) {
+    if (config.instance == nullptr && instance.with_c == shape.has_beta)
+      config.instance = &instance;
+  }
+  return config;
+}
+
+cudaError_t launch_tgmm(const TgmmCall& call, const TgmmConfig& config,
+                        const TgmmWorkspace& workspace, int sm_count, cudaStream_t stream) {
+  const TgmmInstance& instance = *config.instance;
+  cudaError_t error =
+      cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(instance.shared_bytes));
+  if (error != cudaSuccess) return error;
+
+  TgmmArguments args;
+  args.out = matrices_of(call.out, call.output);
+  args.c = matrices_of(call.c, call.output);
+  if (!encode_maps(call, instance.with_c, &args)) return cudaErrorInvalidValue;
+  args.plan = workspace.plan;
+  args.num_local = static_cast<int>(call.groups.num_local);
+  args.alpha = call.alpha;
+  args.beta = call.beta;
+  args.k = static_cast<int>(call.k);
+  args.n = static_cast<int>(call.n);
+  args.output = call.output == DType::kF32    ? TgmmOutput::kF32
+                : call.output == DType::kBF16 ? TgmmOutput::kBf16
+                                              : TgmmOutput::kF16;
+  // Bands of equal height.
+  const int64_t tiles_k = tiles_of(call.k, kTileK);
+  args.band = static_cast<int>(tiles_of(tiles_k, tiles_of(tiles_k, config.band)));
+
+  error = launch_tgmm_plan(call.groups, workspace.offsets, workspace.plan, stream);
+  if (error != cudaSuccess) return error;
+  const int64_t tiles = call.groups.num_local * tiles_k * tiles_of(call.n, instance.tile_n);
+  cudaLaunchAttribute overlap;
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t launch = {};
+  launch.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>(tiles, sm_count)));
+  launch.blockDim = dim3(kThreads);
+  launch.dynamicSmemBytes = instance.shared_bytes;
+  launch.stream = stream;
+  launch.attrs = &overlap;
+  launch.numAttrs = 1;
+  void* parameters[] = {&args};
+  return cudaLaunchKernelExC(&launch, instance.kernel, parameters);
+}
+
+}  // namespace cadre::sm90

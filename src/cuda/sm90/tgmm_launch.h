@@ -1,0 +1,68 @@
+// Host side of the Hopper tgmm kernel: which instantiation a call gets, and its launch. No
+// allocation, no synchronisation.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "cadre/dtype.h"
+#include "cuda/sm90/tgmm_arguments.h"
+#include "cuda/sm90/tgmm_instances.h"
+#include "cuda/sm90/tgmm_plan.h"
+
+namespace cadre::sm90 {
+
+// The matrices of out or C; strides in elements. `base` is the first matrix or, with `pointers` (on
+// the device), the lowest of them.
+struct TgmmResult {
+  const void* base = nullptr;
+  void* const* pointers = nullptr;
+  int64_t group_stride = 0;
+  int64_t row_stride = 0;
+};
+
+// A checked call: lhs [m, k], rhs [m, n], rows contiguous.
+struct TgmmCall {
+  DType element = DType::kBF16;  // of lhs and rhs
+  DType output = DType::kBF16;   // of out and C
+  int64_t k = 0;
+  int64_t n = 0;
+  const void* lhs = nullptr;
+  int64_t lhs_stride = 0;
+  const void* rhs = nullptr;
+  int64_t rhs_stride = 0;
+  TgmmResult out;
+  TgmmResult c;              // used by instances with C
+  cuda::GroupInputs groups;  // m and the number of groups are here
+  TgmmScalars alpha = {.value = 1};
+  TgmmScalars beta;
+};
+
+// What the choice depends on: never on the sizes themselves.
+struct TgmmShape {
+  int64_t k, n, num_local, average_rows;
+  DType output;
+  bool has_beta;
+};
+
+struct TgmmConfig {
+  const TgmmInstance* instance = nullptr;
+  int band = 16;
+};
+
+// Device memory of one call.
+struct TgmmWorkspace {
+  int64_t* offsets = nullptr;  // num_local + 1
+  TgmmPlan* plan = nullptr;    // tgmm_plan_bytes(num_local)
+};
+
+std::span<const TgmmInstance> tgmm_instances_of(DType element);
+
+TgmmConfig choose_tgmm_config(DType element, const TgmmShape& shape);
+
+// The plan, then the product.
+cudaError_t launch_tgmm(const TgmmCall& call, const TgmmConfig& config,
+                        const TgmmWorkspace& workspace, int sm_count, cudaStream_t stream);
+
+}  // namespace cadre::sm90
