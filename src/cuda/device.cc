@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <mutex>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "core/text.h"
@@ -70,6 +72,22 @@ Status device_properties(int32_t index, const DeviceProperties** properties) {
 Status cuda_failure(std::string_view what, cudaError_t error) {
   cudaGetLastError();
   return Status::internal(text(what, ": ", describe(error)));
+}
+
+cudaError_t load_kernel(const void* kernel) {
+  static std::mutex mutex;
+  static std::set<std::pair<int, const void*>> loaded;
+  int device = 0;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  const std::scoped_lock lock(mutex);
+  if (loaded.contains({device, kernel})) return cudaSuccess;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  if (const cudaError_t error = cudaThreadExchangeStreamCaptureMode(&mode); error) return error;
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  if (error == cudaSuccess) loaded.insert({device, kernel});
+  return error;
 }
 
 DeviceGuard::DeviceGuard(int32_t index) : index_(index) {

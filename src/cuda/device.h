@@ -31,6 +31,10 @@ Status device_properties(int32_t index, const DeviceProperties** properties);
 /// "what: invalid argument (cudaErrorInvalidValue)"; clears the runtime's last error.
 Status cuda_failure(std::string_view what, cudaError_t error);
 
+/// Loads a kernel's code onto the current device, once. The driver would do so at the first launch,
+/// but not in the middle of a capture: that would invalidate it.
+cudaError_t load_kernel(const void* kernel);
+
 /// Makes a device current while it lives.
 class DeviceGuard {
  public:

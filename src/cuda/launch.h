@@ -38,12 +38,13 @@ Status launch_kernel(const Launch& launch, std::string_view name, void (*kernel)
   const auto fail = [&](cudaError_t error) {
     return cuda_failure(text(launch.op, ": kernel ", name, " failed to launch"), error);
   };
+  const auto* code = reinterpret_cast<const void*>(kernel);
+  if (const cudaError_t error = load_kernel(code); error != cudaSuccess) return fail(error);
   if (shape.shared_bytes > 48u * 1024u) {
     // Cheap, and needed once in each device context: so it is done every time rather than
     // remembered.
-    const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                   static_cast<int>(shape.shared_bytes));
+    const cudaError_t error = cudaFuncSetAttribute(
+        code, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
     if (error != cudaSuccess) return fail(error);
   }
   cudaLaunchAttribute attributes[2];
