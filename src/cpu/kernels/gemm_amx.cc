@@ -1,0 +1,165 @@
+// AMX kernels: bf16 x bf16 and int8 x int8 on tile registers of 16 rows of 64 bytes.
+//
+// Four of the eight tiles hold a 32 x 32 block of accumulators, two hold 32 rows of A, two hold 32
+// columns of B: four tile products (16 cycles each) for four tile loads (8 cycles each), so the
+// loads hide behind the products. A granule is four bytes (two bf16 or four int8), a step 16
+// granules: one row of an A tile, and the height of a B tile. Rows beyond the last one are left out
+// by configuring shorter tiles. tdpbf16ps treats subnormals as zero, as vdpbf16ps does
+// (docs/numerics.md).
+#include "cpu/kernels/epilogue.h"
+#include "cpu/kernels/granule_avx512.h"
+#include "cpu/kernels/kernel_list.h"
+#include "cpu/kernels/pack.h"
+#include "cpu/kernels/tile.h"
+
+namespace cadre::cpu {
+namespace {
+
+constexpr int kTileRows = 16;
+constexpr int kTileBytes = 64;  // of one row
+constexpr int kRows = 2 * kTileRows;
+constexpr int kNr = 32;
+constexpr int64_t kStepGranules = 16;
+constexpr int64_t kRowBytes = kPackedRowStride * 4;
+constexpr int64_t kPanelRowBytes = kNr * 4;  // of packed B, and of the accumulators
+
+// Tiles 0 to 3: accumulators (top left, top right, bottom left, bottom right); 4, 5: A; 6, 7: B.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+
+  TileConfig(int top, int bottom) {
+    const int heights[8] = {top, top, bottom, bottom, top, bottom, kTileRows, kTileRows};
+    for (int tile = 0; tile < 8; ++tile) {
+      if (heights[tile] == 0) continue;  // an unused tile has neither rows nor bytes
+      rows[tile] = static_cast<uint8_t>(heights[tile]);
+      row_bytes[tile] = kTileBytes;
+    }
+  }
+};
+
+// The instructions take tile numbers as constants, so the two types differ by macro-like functors.
+struct ProductBf16 {
+  static void top() {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+  }
+  static void bottom() {
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+};
+struct ProductInt8 {
+  static void top() {
+    _tile_dpbssd(0, 4, 6);
+    _tile_dpbssd(1, 4, 7);
+  }
+  static void bottom() {
+    _tile_dpbssd(2, 5, 6);
+    _tile_dpbssd(3, 5, 7);
+  }
+};
+
+template <class Product, bool kBottom>
+void multiply_panels(const TileArgs& t) {
+  for (int64_t panel = 0; panel < t.panels; ++panel) {
+    const char* a = static_cast<const char*>(t.a);
+    const char* b = static_cast<const char*>(t.b) + panel * t.b_panel_bytes;
+    char* const acc = static_cast<char*>(t.acc) + panel * t.acc_panel_bytes;
+    char* const acc_bottom = acc + kTileRows * kPanelRowBytes;
+    if (t.first) {
+      _tile_zero(0);
+      _tile_zero(1);
+      if constexpr (kBottom) {
+        _tile_zero(2);
+        _tile_zero(3);
+      }
+    } else {
+      _tile_loadd(0, acc, kPanelRowBytes);
+      _tile_loadd(1, acc + kTileBytes, kPanelRowBytes);
+      if constexpr (kBottom) {
+        _tile_loadd(2, acc_bottom, kPanelRowBytes);
+        _tile_loadd(3, acc_bottom + kTileBytes, kPanelRowBytes);
+      }
+    }
+    for (int64_t g = 0; g < t.granules; g += kStepGranules) {
+      advance_prefetch(*t.prefetch);
+      _tile_loadd(6, b, kPanelRowBytes);
+      _tile_loadd(7, b + kTileBytes, kPanelRowBytes);
+      _tile_loadd(4, a, kRowBytes);
+      Product::top();
+      if constexpr (kBottom) {
+        _tile_loadd(5, a + kTileRows * kRowBytes, kRowBytes);
+        Product::bottom();
+      }
+      a += kTileBytes;
+      b += kStepGranules * kPanelRowBytes;
+    }
+    _tile_stored(0, acc, kPanelRowBytes);
+    _tile_stored(1, acc + kTileBytes, kPanelRowBytes);
+    if constexpr (kBottom) {
+      _tile_stored(2, acc_bottom, kPanelRowBytes);
+      _tile_stored(3, acc_bottom + kTileBytes, kPanelRowBytes);
+    }
+  }
+}
+
+template <class Product>
+void multiply_tiles(const TileArgs& args) {
+  const int top = args.rows < kTileRows ? args.rows : kTileRows;
+  const TileConfig config(top, args.rows - top);
+  // GCC's intrinsic names only the first bytes as an input: keep the stores to the others.
+  __asm__ volatile("" : : "r"(&config) : "memory");
+  _tile_loadconfig(&config);
+  if (args.rows > kTileRows) {
+    multiply_panels<Product, true>(args);
+  } else {
+    multiply_panels<Product, false>(args);
+  }
+  _tile_release();
+}
+
+// As for the vector kernels, and zeros up to a whole step.
+template <class Loader>
+void pack_b_steps(const MatrixRef& b, int64_t k, int64_t cols, void* dst) {
+  pack_b_from<Loader, kNr>(b, k, cols, dst);
+  const int64_t granules = divide_up(k, Loader::kGranuleK);
+  const int64_t padded = divide_up(granules, kStepGranules) * kStepGranules;
+  std::memset(static_cast<char*>(dst) + granules * kPanelRowBytes, 0,
+              static_cast<size_t>((padded - granules) * kPanelRowBytes));
+}
+
+}  // namespace
+
+const GemmKernel kGemmAmxBf16 = {.name = "amx_bf16",
+                                 .acc_dtype = DType::kF32,
+                                 .mr = kRows,
+                                 .nr = kNr,
+                                 .granule_k = 2,
+                                 .granule_bytes = 4,
+                                 .k_step = 2 * kStepGranules,
+                                 .panel_extra_bytes = 0,
+                                 .reads_unpacked_f32 = false,
+                                 .pack_a = &pack_a_from<PairLoaderBf16>,
+                                 .pack_b = &pack_b_steps<PairLoaderBf16>,
+                                 .multiply = &multiply_tiles<ProductBf16>,
+                                 .epilogue = &epilogue_float<VecF32, float, kNr>};
+
+const GemmKernel kGemmAmxInt8 = {.name = "amx_int8",
+                                 .acc_dtype = DType::kI32,
+                                 .mr = kRows,
+                                 .nr = kNr,
+                                 .granule_k = 4,
+                                 .granule_bytes = 4,
+                                 .k_step = 4 * kStepGranules,
+                                 .panel_extra_bytes = 0,
+                                 .reads_unpacked_f32 = false,
+                                 .pack_a = &pack_a_from<QuadLoaderInt8<0>>,
+                                 .pack_b = &pack_b_steps<QuadLoaderInt8<0>>,
+                                 .multiply = &multiply_tiles<ProductInt8>,
+                                 .epilogue = &epilogue_int32<VecF64, kNr>};
+
+}  // namespace cadre::cpu
