@@ -1,0 +1,192 @@
+// Peaks by running independent instructions from registers. Without such loops for an instruction
+// set, the kernel itself runs on data in L1.
+#include "bench/cpu/peak.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "cpu/kernel_table.h"
+
+namespace cadre::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// The best rate of several short runs, all threads at once: the peak is what the machine can do,
+/// and anything that disturbs a run only lowers it.
+template <class Work>
+double best_rate(int threads, double operations, Work work) {
+  double best = 0;
+  const Clock::time_point begin = Clock::now();
+  while (seconds_since(begin) < 0.25) {
+    const Clock::time_point start = Clock::now();
+#pragma omp parallel num_threads(threads)
+    work();
+    best = std::max(best, operations * threads / seconds_since(start) / 1e9);
+  }
+  return best;
+}
+
+constexpr int64_t kRounds = 200000;
+
+#if defined(__x86_64__)
+// Twelve independent accumulators: more than latency times throughput of any of these. The
+// assembler knows the instructions; only their presence matters.
+#define CADRE_TWELVE(instruction, file)                                                         \
+  instruction " %%" file "14, %%" file "15, %%" file "0\n" instruction " %%" file "14, %%" file \
+              "15, %%" file "1\n" instruction " %%" file "14, %%" file "15, %%" file            \
+              "2\n" instruction " %%" file "14, %%" file "15, %%" file "3\n" instruction        \
+              " %%" file "14, %%" file "15, %%" file "4\n" instruction " %%" file "14, %%" file \
+              "15, %%" file "5\n" instruction " %%" file "14, %%" file "15, %%" file            \
+              "6\n" instruction " %%" file "14, %%" file "15, %%" file "7\n" instruction        \
+              " %%" file "14, %%" file "15, %%" file "8\n" instruction " %%" file "14, %%" file \
+              "15, %%" file "9\n" instruction " %%" file "14, %%" file "15, %%" file            \
+              "10\n" instruction " %%" file "14, %%" file "15, %%" file "11\n"
+#define CADRE_PEAK_LOOP(name, instruction, file)                                                 \
+  void name() {                                                                                  \
+    for (int64_t i = 0; i < kRounds; ++i) {                                                      \
+      __asm__ volatile(CADRE_TWELVE(instruction, file)                                           \
+                       :                                                                         \
+                       :                                                                         \
+                       : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", \
+                         "xmm9", "xmm10", "xmm11");                                              \
+    }                                                                                            \
+  }
+CADRE_PEAK_LOOP(fma_f32_ymm, "vfmadd231ps", "ymm")
+CADRE_PEAK_LOOP(fma_f64_ymm, "vfmadd231pd", "ymm")
+CADRE_PEAK_LOOP(madd_int8_ymm, "vpmaddwd", "ymm")
+CADRE_PEAK_LOOP(fma_f32_zmm, "vfmadd231ps", "zmm")
+CADRE_PEAK_LOOP(fma_f64_zmm, "vfmadd231pd", "zmm")
+CADRE_PEAK_LOOP(madd_int8_zmm, "vpmaddwd", "zmm")
+CADRE_PEAK_LOOP(vnni_zmm, "vpdpbusd", "zmm")
+CADRE_PEAK_LOOP(bf16_zmm, "vdpbf16ps", "zmm")
+
+struct alignas(64) TileConfig {
+  uint8_t bytes[64] = {};
+  TileConfig() {
+    bytes[0] = 1;
+    for (int tile = 0; tile < 8; ++tile) {
+      bytes[16 + 2 * tile] = 64;  // bytes of a row
+      bytes[48 + tile] = 16;      // rows
+    }
+  }
+};
+
+#define CADRE_AMX_LOOP(name, instruction)                                                          \
+  void name() {                                                                                    \
+    const TileConfig config;                                                                       \
+    __asm__ volatile("ldtilecfg %0" : : "m"(config));                                              \
+    for (int64_t i = 0; i < kRounds / 4; ++i) {                                                    \
+      __asm__ volatile(instruction " %tmm6, %tmm4, %tmm0\n" instruction                            \
+                                   " %tmm7, %tmm4, %tmm1\n" instruction                            \
+                                   " %tmm6, %tmm5, %tmm2\n" instruction " %tmm7, %tmm5, %tmm3\n"); \
+    }                                                                                              \
+    __asm__ volatile("tilerelease");                                                               \
+  }
+CADRE_AMX_LOOP(amx_bf16, "tdpbf16ps")
+CADRE_AMX_LOOP(amx_int8, "tdpbssd")
+
+constexpr double kLoop = 12.0 * kRounds;
+constexpr double kAmxLoop = 4.0 * (kRounds / 4);
+
+CpuPeak measure_x86(cpu::Isa isa, int threads) {
+  CpuPeak peak;
+  if (isa >= cpu::Isa::kAvx512) {
+    peak.f32 = best_rate(threads, kLoop * 32, fma_f32_zmm);
+    peak.f64 = best_rate(threads, kLoop * 16, fma_f64_zmm);
+    peak.int8 = best_rate(threads, kLoop * 64, madd_int8_zmm);
+  } else {
+    peak.f32 = best_rate(threads, kLoop * 16, fma_f32_ymm);
+    peak.f64 = best_rate(threads, kLoop * 8, fma_f64_ymm);
+    peak.int8 = best_rate(threads, kLoop * 32, madd_int8_ymm);
+  }
+  peak.bf16 = peak.f32;
+  if (isa >= cpu::Isa::kAvx512Vnni) peak.int8 = best_rate(threads, kLoop * 128, vnni_zmm);
+  if (isa >= cpu::Isa::kAvx512Bf16) peak.bf16 = best_rate(threads, kLoop * 64, bf16_zmm);
+  if (isa >= cpu::Isa::kAmx) {
+    peak.bf16 = best_rate(threads, kAmxLoop * 2 * 16 * 16 * 32, amx_bf16);
+    peak.int8 = best_rate(threads, kAmxLoop * 2 * 16 * 16 * 64, amx_int8);
+  }
+  return peak;
+}
+#endif
+
+/// The kernel's own inner loop on one full tile in L1.
+double kernel_rate(const cpu::GemmKernel& kernel, int threads) {
+  constexpr int64_t kGranules = 64;
+  const double operations = 2.0 * kernel.mr * kernel.nr * kGranules * kernel.granule_k;
+  constexpr int kCalls = 200;
+  return best_rate(threads, operations * kCalls, [&] {
+    std::vector<char> a(static_cast<size_t>(kernel.mr * cpu::kPackedRowStride) * 8);
+    std::vector<char> b(static_cast<size_t>(kernel.nr * kGranules + kernel.nr) * 8);
+    std::vector<char> acc(static_cast<size_t>(kernel.mr * kernel.nr) * 8);
+    cpu::PrefetchWalk none;
+    for (int call = 0; call < kCalls; ++call) {
+      kernel.multiply({.a = a.data(),
+                       .b = b.data(),
+                       .b_granule_bytes = int64_t{kernel.nr} * kernel.granule_bytes,
+                       .acc = acc.data(),
+                       .granules = kGranules,
+                       .panels = 1,
+                       .rows = kernel.mr,
+                       .prefetch = &none});
+    }
+  });
+}
+
+}  // namespace
+
+CpuPeak measure_peak(cpu::Isa isa, int threads) {
+#if defined(__x86_64__)
+  if (isa >= cpu::Isa::kAvx2) return measure_x86(isa, threads);
+#endif
+  CpuPeak peak;
+  peak.f32 = kernel_rate(*cpu::find_kernel(isa, DType::kF32, DType::kF32, DType::kF32), threads);
+  peak.f64 = kernel_rate(*cpu::find_kernel(isa, DType::kF64, DType::kF64, DType::kF64), threads);
+  peak.int8 = kernel_rate(*cpu::find_kernel(isa, DType::kI8, DType::kI8, DType::kI32), threads);
+  peak.bf16 = peak.f32;
+  return peak;
+}
+
+double measure_read_rate(int threads) {
+  // Several times the largest caches of today, a part for each thread; the median of a few passes,
+  // because a single lucky one would be no rate to hold a kernel to.
+  constexpr int64_t kBytes = int64_t{512} << 20;
+  auto* data = static_cast<uint64_t*>(std::aligned_alloc(4096, kBytes));
+  if (data == nullptr) return 0;
+  std::memset(data, 1, kBytes);
+  constexpr int64_t kWords = kBytes / 8;
+  std::vector<double> rates;
+  for (int pass = 0; pass < 7; ++pass) {
+    uint64_t sum = 0;
+    const Clock::time_point start = Clock::now();
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(^ : sum)
+    for (int64_t block = 0; block < kWords / 512; ++block) {
+      const uint64_t* words = data + block * 512;
+      uint64_t lanes[8] = {};
+      for (int64_t i = 0; i < 512; i += 8) {
+        // The hardware prefetchers stop at a page; asking 2 KiB ahead keeps more lines in flight.
+        __builtin_prefetch(words + i + 256, 0, 2);
+        for (int lane = 0; lane < 8; ++lane) lanes[lane] ^= words[i + lane];
+      }
+      for (const uint64_t lane : lanes) sum ^= lane;
+    }
+    const double rate = static_cast<double>(kBytes) / seconds_since(start) / 1e9;
+    if (sum != 1) rates.push_back(rate);  // always true: keeps the loop alive
+  }
+  std::free(data);
+  std::sort(rates.begin(), rates.end());
+  return rates[rates.size() / 2];
+}
+
+}  // namespace cadre::bench

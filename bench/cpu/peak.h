@@ -1,0 +1,22 @@
+// What this machine can do at most: multiply-adds without memory, and reading memory without
+// arithmetic, each on a given number of threads.
+#pragma once
+
+#include "cpu/isa.h"
+
+namespace cadre::bench {
+
+/// Giga operations a second; a multiply-add counts as two.
+struct CpuPeak {
+  double f32 = 0;
+  double f64 = 0;
+  double bf16 = 0;  ///< of the instructions the kernels use: AMX, vdpbf16ps, or f32 multiply-adds
+  double int8 = 0;
+};
+
+CpuPeak measure_peak(cpu::Isa isa, int threads);
+
+/// GB/s that `threads` threads read together from an array far larger than the caches.
+double measure_read_rate(int threads);
+
+}  // namespace cadre::bench
