@@ -22,9 +22,9 @@ Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches) {
   blocking.k_block = granules * kernel.granule_k;
   // The packed block of B (k block x n block) is used by every panel of A and should stay in L2,
   // with room for the source of the next block, which is prefetched meanwhile, and for the
-  // accumulators that pass: three eighths.
+  // accumulators that pass: half.
   const int64_t panel_bytes = granules * kernel.nr * kernel.granule_bytes;
-  blocking.n_block = round_down(caches.l2_bytes * 3 / 8 / panel_bytes, 1) * kernel.nr;
+  blocking.n_block = round_down(caches.l2_bytes / 2 / panel_bytes, 1) * kernel.nr;
   // Rows beyond this only add accumulators (m_block x n_block, read and written once for each k
   // block from L3); packing a block of B costs about as much as 20 rows of multiplication, 2 % of
   // these.

@@ -16,6 +16,9 @@ namespace {
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
+/// A walk over the 14 rows of 1 KiB that a tile of A takes needs 28 steps, and a panel makes 16.
+constexpr int64_t kRowPrefetchPanels = 2;
+
 MatrixRef part(const MatrixRef& matrix, int64_t row, int64_t col) {
   return {element_at(matrix, row, col), matrix.dtype, matrix.row_stride, matrix.col_stride};
 }
@@ -90,6 +93,12 @@ class UnitRun {
     return std::min<int64_t>(kernel_.nr, cols_ - panel * kernel_.nr);
   }
 
+  /// Results that outweigh both the operands and the caches (weight gradients of few rows).
+  bool past_cache() const {
+    const auto size = static_cast<int64_t>(size_of(item_.d.dtype));
+    return item_.k < std::min(item_.m, item_.n) / 2 &&
+           item_.m * item_.n * size > 2 * cache_sizes().l2_bytes;
+  }
   int64_t bias_bytes() const { return item_.bias.data ? panels_ * kernel_.nr * 8 : 0; }
   const void* widen_bias(char* memory) const;
   void finish(int64_t tile, int64_t panel, int64_t panels, const char* acc) const;
@@ -99,6 +108,7 @@ class UnitRun {
   void stream_pieces(const Piece& piece, const char* a, char* b, char* acc) const;
   void stream_rows(const char* a, char* b, char* acc) const;
   void multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile, TileArgs args) const;
+  PrefetchWalk walk_over_rows(int64_t tile, int64_t k0, int64_t k) const;
   PrefetchWalk walk_over(int64_t k0, int64_t k, int64_t panel, int64_t panels) const;
 
   const WorkUnit& unit_;
@@ -141,7 +151,8 @@ void UnitRun::finish(int64_t tile, int64_t panel, int64_t panels, const char* ac
                     .bias_scale = part(item_.bias_scale, row),
                     .row_scale = part(item_.row_scale, row),
                     .alpha = item_.alpha,
-                    .beta = item_.beta});
+                    .beta = item_.beta,
+                    .past_cache = past_cache()});
 }
 
 /// The source of k values and panels of B, as rows of memory to prefetch.
@@ -154,6 +165,14 @@ PrefetchWalk UnitRun::walk_over(int64_t k0, int64_t k, int64_t panel, int64_t pa
   if (b_.col_stride == 1) return {start, cols * size, b_.row_stride * size, k, 0};
   if (b_.row_stride == 1) return {start, k * size, b_.col_stride * size, cols, 0};
   return {};
+}
+
+/// The source of a row tile's k values, where its rows are contiguous.
+PrefetchWalk UnitRun::walk_over_rows(int64_t tile, int64_t k0, int64_t k) const {
+  if (a_.col_stride != 1) return {};
+  const auto size = static_cast<int64_t>(size_of(a_.dtype));
+  return {static_cast<const char*>(element_at(a_, tile_begin(tile), k0)), k * size,
+          a_.row_stride * size, tile_rows(tile), 0};
 }
 
 bool UnitRun::blocked() {
@@ -190,17 +209,26 @@ bool UnitRun::blocked() {
     for (int64_t tile = 0; tile < tiles_; ++tile) {
       kernel_.pack_a(part(a_, tile_begin(tile), k0), tile_rows(tile), k, a_packed);
       char* const tile_acc = acc + (acc_tiles > 1 ? tile : 0) * acc_bytes;
-      kernel_.multiply({.a = a_packed,
-                        .b = b_packed,
-                        .b_panel_bytes = panel_bytes,
-                        .b_granule_bytes = int64_t{kernel_.nr} * kernel_.granule_bytes,
-                        .acc = tile_acc,
-                        .acc_panel_bytes = acc_tile_bytes(),
-                        .granules = granules_of(k),
-                        .panels = panels_,
-                        .rows = tile_rows(tile),
-                        .first = block == 0,
-                        .prefetch = &walk});
+      // The first panels bring the next rows of A from memory, the others the next block of B.
+      PrefetchWalk next_rows = tile + 1 < tiles_ ? walk_over_rows(tile + 1, k0, k) : PrefetchWalk{};
+      const int64_t split = std::min<int64_t>(kRowPrefetchPanels, panels_);
+      TileArgs args{.a = a_packed,
+                    .b = b_packed,
+                    .b_panel_bytes = panel_bytes,
+                    .b_granule_bytes = int64_t{kernel_.nr} * kernel_.granule_bytes,
+                    .acc = tile_acc,
+                    .acc_panel_bytes = acc_tile_bytes(),
+                    .granules = granules_of(k),
+                    .panels = split,
+                    .rows = tile_rows(tile),
+                    .first = block == 0,
+                    .prefetch = &next_rows};
+      kernel_.multiply(args);
+      args.b = b_packed + split * panel_bytes;
+      args.acc = tile_acc + split * acc_tile_bytes();
+      args.panels = panels_ - split;
+      args.prefetch = &walk;
+      kernel_.multiply(args);
       if (last) finish(tile, 0, panels_, tile_acc);
     }
   }

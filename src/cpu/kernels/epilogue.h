@@ -74,10 +74,48 @@ void store_matrix(const MatrixRef& m, int64_t row, int64_t col, typename V::Reg 
   }
 }
 
+// alpha 1 and nothing else, into rows of the accumulators' own type: a copy (C added, if asked
+// for).
+template <class V, int kNr>
+void copy_rows(const EpilogueArgs& e) {
+  using Elem = typename V::Elem;
+  const bool past_cache = e.past_cache && e.beta == 0.0;
+  for (int64_t r = 0; r < e.rows; ++r) {
+    Elem* d = static_cast<Elem*>(e.d.data) + r * e.d.row_stride;
+    const Elem* c = static_cast<const Elem*>(e.c.data) + r * e.c.row_stride;
+    for (int64_t j0 = 0; j0 < e.cols; j0 += kNr) {
+      const char* tile = static_cast<const char*>(e.acc) + j0 / kNr * e.acc_panel_bytes;
+      const Elem* acc = reinterpret_cast<const Elem*>(tile) + r * kNr;
+      const int64_t cols = e.cols - j0 < kNr ? e.cols - j0 : kNr;
+      for (int64_t j = 0; j < cols; j += V::kLanes) {
+        typename V::Reg x = V::load(acc + j, V::kLanes);
+        if (e.beta != 0.0) x = V::add(x, V::load(c + j0 + j, cols - j));
+        Elem* p = d + j0 + j;
+        if (cols - j < V::kLanes) {
+          V::store(p, x, cols - j);
+        } else if (past_cache && reinterpret_cast<uintptr_t>(p) % sizeof(x) == 0) {
+          V::store_past_cache(p, x);
+        } else {
+          V::store(p, x);
+        }
+      }
+    }
+  }
+  if (past_cache) V::finish_past_cache();
+}
+
 // V: the vector the formula is computed in; Acc: what the accumulators are; kNr: columns of a tile.
 template <class V, class Acc, int kNr>
 void epilogue_float(const EpilogueArgs& e) {
   using Elem = typename V::Elem;
+  if constexpr (sizeof(Elem) == sizeof(Acc)) {
+    constexpr DType kOwn = sizeof(Elem) == 4 ? DType::kF32 : DType::kF64;
+    const bool adds_c = e.beta == 1.0 && e.c.dtype == kOwn && e.c.col_stride == 1;
+    if (e.alpha == 1.0 && (e.beta == 0.0 || adds_c) && !e.bias && !e.row_scale.data &&
+        e.d.dtype == kOwn && e.d.col_stride == 1) {
+      return copy_rows<V, kNr>(e);
+    }
+  }
   const typename V::Reg alpha = V::set1(static_cast<Elem>(e.alpha));
   const typename V::Reg beta = V::set1(static_cast<Elem>(e.beta));
   const Elem* bias = static_cast<const Elem*>(e.bias);

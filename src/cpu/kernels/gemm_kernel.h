@@ -52,6 +52,7 @@ struct EpilogueArgs {
   const void* bias;  // [cols] in the epilogue's own type, or null
   VectorRef bias_scale, row_scale;  // at the first row
   double alpha, beta;
+  bool past_cache;  // d is large and not needed soon: write it without reading it into the caches
 };
 
 struct GemmKernel {

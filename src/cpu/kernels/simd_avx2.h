@@ -50,6 +50,9 @@ struct VecF32 {
   static Reg add(Reg a, Reg b) { return _mm256_add_ps(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
   static void store(float* p, Reg x) { _mm256_storeu_ps(p, x); }
+  // To an address aligned to the vector; the order is settled by finish_past_cache.
+  static void store_past_cache(float* p, Reg x) { _mm256_stream_ps(p, x); }
+  static void finish_past_cache() { _mm_sfence(); }
 
   // The first `count` of 8 elements, widened exactly; the rest is zero.
   static Reg load(const float* p, int64_t count) {
@@ -133,6 +136,8 @@ struct VecF64 {
   static Reg add(Reg a, Reg b) { return _mm256_add_pd(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_pd(a, b, c); }
   static void store(double* p, Reg x) { _mm256_storeu_pd(p, x); }
+  static void store_past_cache(double* p, Reg x) { _mm256_stream_pd(p, x); }
+  static void finish_past_cache() { _mm_sfence(); }
 
   static Reg load(const double* p, int64_t count) {
     return _mm256_loadu_pd(count >= 4 ? p : PartialCopy<double, 4>(p, count).lanes);

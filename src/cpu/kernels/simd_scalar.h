@@ -67,6 +67,8 @@ struct VecOf {
   static void store(T* p, Reg x) {
     for (int i = 0; i < kCount; ++i) write_one(p + i, x.lane[i]);
   }
+  static void store_past_cache(T* p, Reg x) { store(p, x); }
+  static void finish_past_cache() {}
   template <class S>
   static void store(S* p, Reg x, int64_t count) {
     for (int64_t i = 0; i < (count < kCount ? count : kCount); ++i) round_one(p + i, x.lane[i]);
