@@ -21,11 +21,11 @@ void check_vectors(Checker& checker, std::string_view argument, const GroupedTen
   checker.grouped(argument, tensor, {Placement::kStacked, Placement::kList});
   if (!checker.ok()) return;
   checker.float_dtype(argument, tensor.dtype);
-  checker.expect(!tensor.rows.varies() && tensor.rows.uniform == 1, text(argument, ".rows"),
+  checker.expect(!tensor.rows.varies() && tensor.rows.uniform == 1, joined(argument, ".rows"),
                  tensor.rows.uniform, "1 (a vector for each group)");
-  checker.expect(!tensor.cols.varies() && tensor.cols.uniform == problem.n, text(argument, ".n"),
+  checker.expect(!tensor.cols.varies() && tensor.cols.uniform == problem.n, joined(argument, ".n"),
                  tensor.cols.uniform, "dy.n = ", problem.n);
-  checker.expect(tensor.num_groups == problem.num_local_groups, text(argument, ".num_groups"),
+  checker.expect(tensor.num_groups == problem.num_local_groups, joined(argument, ".num_groups"),
                  tensor.num_groups, "the number of local groups = ", problem.num_local_groups);
   checker.same_device(argument, tensor.device, "dy", problem.device);
 }
@@ -35,7 +35,7 @@ void check_row_vector(Checker& checker, std::string_view argument, const TensorV
   if (!vector.given()) return;
   checker.view(argument, vector, 1);
   checker.float_dtype(argument, vector.dtype);
-  checker.expect(vector.shape[0] == problem.m, text(argument, ".shape[0]"), vector.shape[0],
+  checker.expect(vector.shape[0] == problem.m, joined(argument, ".shape[0]"), vector.shape[0],
                  "dy.m = ", problem.m);
   checker.same_device(argument, vector.device, "dy", problem.device);
 }

@@ -33,42 +33,42 @@ void Checker::view(std::string_view argument, const TensorView& view, int32_t ra
   if (!ok()) return;
   expect(view.given(), argument, "nothing", "a tensor of rank ", rank);
   if (!ok()) return;
-  expect(view.rank == rank, text(argument, ".rank"), view.rank, rank);
-  expect(size_of(view.dtype) != 0, text(argument, ".dtype"), static_cast<int32_t>(view.dtype),
+  expect(view.rank == rank, joined(argument, ".rank"), view.rank, rank);
+  expect(size_of(view.dtype) != 0, joined(argument, ".dtype"), static_cast<int32_t>(view.dtype),
          "a known dtype");
   known_device(argument, view.device);
   if (!ok()) return;
   bool empty = false;
   for (int32_t i = 0; i < rank; ++i) {
     const int64_t dim = view.shape[static_cast<size_t>(i)];
-    expect(dim >= 0, text(argument, ".shape[", i, "]"), dim, "0 or more");
+    expect(dim >= 0, joined(argument, ".shape[", i, "]"), dim, "0 or more");
     empty |= dim == 0;
   }
   if (!ok() || empty) return;
   MemorySpan span;
-  expect(span_of(view, &span), text(argument, ".strides"), "beyond 64-bit addresses",
+  expect(span_of(view, &span), joined(argument, ".strides"), "beyond 64-bit addresses",
          "an extent below 2^63 bytes");
-  expect(view.data != nullptr, text(argument, ".data"), "null", "a pointer");
+  expect(view.data != nullptr, joined(argument, ".data"), "null", "a pointer");
 }
 
 void Checker::extent(std::string_view argument, std::string_view dim, const Extent& extent,
                      const GroupedTensor& tensor) {
-  const std::string name = text(argument, ".", dim);
   if (!extent.varies()) {
-    expect(extent.uniform >= 0, name, extent.uniform, "0 or more");
+    expect(extent.uniform >= 0, joined(argument, ".", dim), extent.uniform, "0 or more");
     return;
   }
+  const std::string name = text(argument, ".", dim);
   index_array(name, extent.per_group, tensor.device);
-  expect(extent.per_group.count == tensor.num_groups, text(name, ".count"), extent.per_group.count,
-         argument, ".num_groups = ", tensor.num_groups);
+  expect(extent.per_group.count == tensor.num_groups, joined(name, ".count"),
+         extent.per_group.count, argument, ".num_groups = ", tensor.num_groups);
   if (!ok()) return;
   if (extent.per_group.device.kind == DeviceKind::kCuda) {
-    expect(extent.max > 0, text(name, ".max"), extent.max, "a bound on the device's values");
+    expect(extent.max > 0, joined(name, ".max"), extent.max, "a bound on the device's values");
     return;
   }
   for (int64_t i = 0; i < extent.per_group.count; ++i) {
     const int64_t value = plan::read_index(extent.per_group.data, extent.per_group.dtype, i);
-    expect(value >= 0, text(name, "[", i, "]"), value, "0 or more");
+    expect(value >= 0, joined(name, "[", i, "]"), value, "0 or more");
   }
 }
 
@@ -84,10 +84,10 @@ void Checker::grouped(std::string_view argument, const GroupedTensor& tensor,
            expected);
     return;
   }
-  expect(size_of(tensor.dtype) != 0, text(argument, ".dtype"), static_cast<int32_t>(tensor.dtype),
+  expect(size_of(tensor.dtype) != 0, joined(argument, ".dtype"), static_cast<int32_t>(tensor.dtype),
          "a known dtype");
   known_device(argument, tensor.device);
-  expect(tensor.num_groups >= 0, text(argument, ".num_groups"), tensor.num_groups, "0 or more");
+  expect(tensor.num_groups >= 0, joined(argument, ".num_groups"), tensor.num_groups, "0 or more");
   extent(argument, "rows", tensor.rows, tensor);
   extent(argument, "cols", tensor.cols, tensor);
   if (!ok()) return;
@@ -105,20 +105,20 @@ void Checker::grouped(std::string_view argument, const GroupedTensor& tensor,
       same_device(text(argument, ".pointers"), tensor.pointers_device, argument, tensor.device);
     }
     if (tensor.num_groups > 0) {
-      expect(tensor.pointers != nullptr, text(argument, ".pointers"), "null", tensor.num_groups,
+      expect(tensor.pointers != nullptr, joined(argument, ".pointers"), "null", tensor.num_groups,
              " pointers");
     }
     if (!ok() || !on_host || nulls == NullPointers::kUnchecked) return;
     for (int64_t i = 0; i < tensor.num_groups && !empty; ++i) {
       const plan::MatrixDims dims = plan::dims_of(tensor, i);
       expect(tensor.pointers[i] != nullptr || dims.rows == 0 || dims.cols == 0,
-             text(argument, ".pointers[", i, "]"), "null", "a pointer");
+             joined(argument, ".pointers[", i, "]"), "null", "a pointer");
     }
     return;
   }
   if (tensor.placement == Placement::kPacked) {
-    expect(tensor.capacity >= 0, text(argument, ".capacity"), tensor.capacity, "0 or more");
-    expect(tensor.capacity == 0 || tensor.data != nullptr, text(argument, ".data"), "null",
+    expect(tensor.capacity >= 0, joined(argument, ".capacity"), tensor.capacity, "0 or more");
+    expect(tensor.capacity == 0 || tensor.data != nullptr, joined(argument, ".data"), "null",
            "a pointer");
     if (tensor.offsets.varies()) extent(argument, "offsets", tensor.offsets, tensor);
     check_packed_bounds(*this, argument, tensor);
@@ -126,25 +126,26 @@ void Checker::grouped(std::string_view argument, const GroupedTensor& tensor,
   }
   if (empty || (tensor.placement == Placement::kStacked && tensor.num_groups == 0)) return;
   MemorySpan span;
-  expect(span_of(tensor, &span), text(argument, ".strides"), "beyond 64-bit addresses",
+  expect(span_of(tensor, &span), joined(argument, ".strides"), "beyond 64-bit addresses",
          "an extent below 2^63 bytes");
-  expect(tensor.data != nullptr, text(argument, ".data"), "null", "a pointer");
+  expect(tensor.data != nullptr, joined(argument, ".data"), "null", "a pointer");
 }
 
 void Checker::known_device(std::string_view argument, Device device) {
   const auto kind = static_cast<int32_t>(device.kind);
-  expect(kind == 0 || kind == 1, text(argument, ".device.kind"), kind, "0 (cpu) or 1 (cuda)");
-  expect(device.index >= 0, text(argument, ".device.index"), device.index, "0 or more");
+  expect(kind == 0 || kind == 1, joined(argument, ".device.kind"), kind, "0 (cpu) or 1 (cuda)");
+  expect(device.index >= 0, joined(argument, ".device.index"), device.index, "0 or more");
 }
 
 void Checker::same_device(std::string_view argument, Device device, std::string_view reference,
                           Device expected) {
-  expect(device == expected, text(argument, ".device"), device_name(device), reference,
+  if (device == expected) return;
+  expect(false, joined(argument, ".device"), device_name(device), reference,
          ".device = ", device_name(expected));
 }
 
 void Checker::float_dtype(std::string_view argument, DType dtype) {
-  expect(is_float(dtype), text(argument, ".dtype"), name_of(dtype), "f64, f32, bf16 or f16");
+  expect(is_float(dtype), joined(argument, ".dtype"), name_of(dtype), "f64, f32, bf16 or f16");
 }
 
 void Checker::scalars(std::string_view argument, const GroupScalars& scalars, int64_t num_groups,
@@ -153,9 +154,9 @@ void Checker::scalars(std::string_view argument, const GroupScalars& scalars, in
   view(argument, scalars.per_group, 1);
   if (!ok()) return;
   const DType dtype = scalars.per_group.dtype;
-  expect(dtype == DType::kF32 || dtype == DType::kF64, text(argument, ".dtype"), name_of(dtype),
+  expect(dtype == DType::kF32 || dtype == DType::kF64, joined(argument, ".dtype"), name_of(dtype),
          "f32 or f64");
-  expect(scalars.per_group.shape[0] == num_groups, text(argument, ".shape[0]"),
+  expect(scalars.per_group.shape[0] == num_groups, joined(argument, ".shape[0]"),
          scalars.per_group.shape[0], "the number of local groups = ", num_groups);
   same_device(argument, scalars.per_group.device, "the data", device);
 }
@@ -163,16 +164,16 @@ void Checker::scalars(std::string_view argument, const GroupScalars& scalars, in
 void Checker::product_dtypes(NamedDType lhs, NamedDType rhs, NamedDType out) {
   for (const NamedDType& operand : {lhs, rhs}) {
     if (is_operand_dtype(operand.dtype)) continue;
-    expect(false, text(operand.argument, ".dtype"), name_of(operand.dtype),
+    expect(false, joined(operand.argument, ".dtype"), name_of(operand.dtype),
            "f64, f32, bf16, f16, i8, e4m3 or e5m2");
   }
   if (!ok()) return;
   expect(default_output_dtype(lhs.dtype, rhs.dtype) != DType::kInvalid,
-         text(rhs.argument, ".dtype"), name_of(rhs.dtype), "a type that multiplies with ",
+         joined(rhs.argument, ".dtype"), name_of(rhs.dtype), "a type that multiplies with ",
          lhs.argument, ".dtype = ", name_of(lhs.dtype));
   const bool both_int8 = lhs.dtype == DType::kI8 && rhs.dtype == DType::kI8;
   expect(is_float(out.dtype) || (out.dtype == DType::kI32 && both_int8),
-         text(out.argument, ".dtype"), name_of(out.dtype),
+         joined(out.argument, ".dtype"), name_of(out.dtype),
          both_int8 ? "i32, f64, f32, bf16 or f16" : "f64, f32, bf16 or f16");
 }
 

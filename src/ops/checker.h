@@ -27,8 +27,8 @@ class Checker {
     if (ok()) status_ = Status::invalid(text(op_, ": ", parts...));
   }
   /// "op: argument = received, expected expected"
-  template <typename Received, typename... Expected>
-  void expect(bool condition, std::string_view argument, const Received& received,
+  template <typename Argument, typename Received, typename... Expected>
+  void expect(bool condition, const Argument& argument, const Received& received,
               const Expected&... expected) {
     if (!condition) fail(argument, " = ", received, ", expected ", expected...);
   }

@@ -16,15 +16,15 @@ void check_result(Checker& checker, std::string_view argument, const GroupedTens
   checker.grouped(argument, tensor, {Placement::kRows, Placement::kList},
                   Checker::NullPointers::kUnchecked);  // check_list_rows knows the empty groups
   if (!checker.ok()) return;
-  checker.expect(!tensor.rows.varies() && !tensor.cols.varies(), text(argument, ".rows"),
+  checker.expect(!tensor.rows.varies() && !tensor.cols.varies(), joined(argument, ".rows"),
                  "per-group", "one shape for all groups");
-  checker.expect(tensor.cols.uniform == problem.n, text(argument, ".n"), tensor.cols.uniform,
+  checker.expect(tensor.cols.uniform == problem.n, joined(argument, ".n"), tensor.cols.uniform,
                  "rhs.n = ", problem.n);
   if (tensor.placement == Placement::kRows) {
-    checker.expect(tensor.rows.uniform == problem.m, text(argument, ".m"), tensor.rows.uniform,
+    checker.expect(tensor.rows.uniform == problem.m, joined(argument, ".m"), tensor.rows.uniform,
                    "lhs.m = ", problem.m);
   } else {
-    checker.expect(tensor.num_groups == problem.num_local_groups, text(argument, ".num_groups"),
+    checker.expect(tensor.num_groups == problem.num_local_groups, joined(argument, ".num_groups"),
                    tensor.num_groups, "rhs.num_groups = ", problem.num_local_groups);
   }
 }
@@ -40,11 +40,11 @@ void check_list_rows(Checker& checker, std::string_view argument, const GroupedT
     const int64_t rows =
         local_rows.empty() ? tensor.rows.uniform : local_rows[static_cast<size_t>(i)];
     if (rows > tensor.rows.uniform) {
-      checker.expect(false, text("group_sizes[", call.operands.group_offset.value + i, "]"), rows,
+      checker.expect(false, joined("group_sizes[", call.operands.group_offset.value + i, "]"), rows,
                      "at most ", argument, ".rows = ", tensor.rows.uniform);
     }
     if (pointers_known && rows > 0 && tensor.cols.uniform > 0 && tensor.pointers[i] == nullptr) {
-      checker.expect(false, text(argument, ".pointers[", i, "]"), "null", "a pointer");
+      checker.expect(false, joined(argument, ".pointers[", i, "]"), "null", "a pointer");
     }
   }
 }
@@ -54,7 +54,7 @@ void check_vector(Checker& checker, std::string_view argument, const TensorView&
   if (!vector.given()) return;
   checker.view(argument, vector, 1);
   checker.float_dtype(argument, vector.dtype);
-  checker.expect(vector.shape[0] == problem.m, text(argument, ".shape[0]"), vector.shape[0],
+  checker.expect(vector.shape[0] == problem.m, joined(argument, ".shape[0]"), vector.shape[0],
                  "lhs.m = ", problem.m);
   checker.same_device(argument, vector.device, "lhs", problem.device);
 }

@@ -44,13 +44,13 @@ void check_dims(Checker& checker, const GroupedGemmArgs& args) {
     const plan::MatrixDims a = dims_after(args.a, args.transa, i);
     const plan::MatrixDims b = dims_after(args.b, args.transb, i);
     const plan::MatrixDims d = plan::dims_of(args.d, i);
-    checker.expect(b.rows == a.cols, text("b[", i, "].k"), b.rows, "a[", i, "].k = ", a.cols);
-    checker.expect(d.rows == a.rows, text("d[", i, "].m"), d.rows, "a[", i, "].m = ", a.rows);
-    checker.expect(d.cols == b.cols, text("d[", i, "].n"), d.cols, "b[", i, "].n = ", b.cols);
+    checker.expect(b.rows == a.cols, joined("b[", i, "].k"), b.rows, "a[", i, "].k = ", a.cols);
+    checker.expect(d.rows == a.rows, joined("d[", i, "].m"), d.rows, "a[", i, "].m = ", a.rows);
+    checker.expect(d.cols == b.cols, joined("d[", i, "].n"), d.cols, "b[", i, "].n = ", b.cols);
     if (!args.c.given() || !on_host(args.c)) continue;
     const plan::MatrixDims c = plan::dims_of(args.c, i);
-    checker.expect(c.rows == d.rows, text("c[", i, "].m"), c.rows, "d[", i, "].m = ", d.rows);
-    checker.expect(c.cols == d.cols, text("c[", i, "].n"), c.cols, "d[", i, "].n = ", d.cols);
+    checker.expect(c.rows == d.rows, joined("c[", i, "].m"), c.rows, "d[", i, "].m = ", d.rows);
+    checker.expect(c.cols == d.cols, joined("c[", i, "].n"), c.cols, "d[", i, "].n = ", d.cols);
   }
 }
 
@@ -70,7 +70,7 @@ Status check(const GroupedGemmArgs& args, Call* call) {
   for (const auto& [name, tensor] :
        {std::pair{"b", &args.b}, std::pair{"d", &args.d}, std::pair{"c", &args.c}}) {
     if (!tensor->given()) continue;
-    checker.expect(tensor->num_groups == problem.num_groups, text(name, ".num_groups"),
+    checker.expect(tensor->num_groups == problem.num_groups, joined(name, ".num_groups"),
                    tensor->num_groups, "a.num_groups = ", problem.num_groups);
     checker.same_device(name, tensor->device, "a", problem.device);
   }

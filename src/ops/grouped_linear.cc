@@ -54,7 +54,7 @@ void check_rows(Checker& checker, std::string_view argument, const TensorView& v
 void check_vector(Checker& checker, std::string_view argument, const TensorView& view, int64_t m) {
   checker.view(argument, view, 1);
   if (!checker.ok()) return;
-  checker.expect(view.shape[0] == m, text(argument, ".shape[0]"), view.shape[0], "x.m = ", m);
+  checker.expect(view.shape[0] == m, joined(argument, ".shape[0]"), view.shape[0], "x.m = ", m);
 }
 
 GmmArgs forward_op(const GroupedLinearParameters& parameters,
@@ -103,7 +103,7 @@ void check_weight_grad(Checker& checker, std::string_view argument, const Groupe
                        const Dims& dims) {
   checker.grouped(argument, tensor, {Placement::kStacked, Placement::kList});
   if (!checker.ok()) return;
-  checker.expect(tensor.num_groups == dims.num_groups, text(argument, ".num_groups"),
+  checker.expect(tensor.num_groups == dims.num_groups, joined(argument, ".num_groups"),
                  tensor.num_groups, "weight.num_groups = ", dims.num_groups);
   checker.expect(!tensor.rows.varies() && !tensor.cols.varies() && tensor.rows.uniform == dims.n &&
                      tensor.cols.uniform == dims.k,

@@ -15,13 +15,13 @@ void check_result(Checker& checker, std::string_view argument, const GroupedTens
                   const plan::Problem& problem) {
   checker.grouped(argument, tensor, {Placement::kStacked, Placement::kList});
   if (!checker.ok()) return;
-  checker.expect(!tensor.rows.varies() && !tensor.cols.varies(), text(argument, ".rows"),
+  checker.expect(!tensor.rows.varies() && !tensor.cols.varies(), joined(argument, ".rows"),
                  "per-group", "one shape for all groups");
-  checker.expect(tensor.rows.uniform == problem.k, text(argument, ".k"), tensor.rows.uniform,
+  checker.expect(tensor.rows.uniform == problem.k, joined(argument, ".k"), tensor.rows.uniform,
                  "lhs.k = ", problem.k);
-  checker.expect(tensor.cols.uniform == problem.n, text(argument, ".n"), tensor.cols.uniform,
+  checker.expect(tensor.cols.uniform == problem.n, joined(argument, ".n"), tensor.cols.uniform,
                  "rhs.n = ", problem.n);
-  checker.expect(tensor.num_groups == problem.num_local_groups, text(argument, ".num_groups"),
+  checker.expect(tensor.num_groups == problem.num_local_groups, joined(argument, ".num_groups"),
                  tensor.num_groups, "out.num_groups = ", problem.num_local_groups);
 }
 
