@@ -58,7 +58,8 @@ class GuardedBuffer {
   bool first_change(const std::vector<bool>& may_change, int64_t* offset) const;
 
   bool unchanged() const { return after_ == before_; }
-  bool same_after(const GuardedBuffer& other) const { return after_ == other.after_; }
+  /// Guards included.
+  const std::vector<std::byte>& all_after() const { return after_; }
 
  private:
   Memory& memory_;

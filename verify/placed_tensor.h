@@ -52,8 +52,7 @@ class PlacedTensor {
   bool unchanged() const { return buffer_->unchanged(); }
   /// False, and where, when a byte changed that wasn't allowed to.
   bool untouched_elsewhere(int64_t* offset_bytes) const;
-  /// True when both hold the same bytes after their calls.
-  bool same_after(const PlacedTensor& other) const { return buffer_->same_after(*other.buffer_); }
+  const std::vector<std::byte>& all_bytes_after() const { return buffer_->all_after(); }
   /// Bytes of one element after the call, for comparisons bit by bit.
   std::vector<std::byte> bytes_after(int64_t matrix, int64_t row, int64_t col) const;
 

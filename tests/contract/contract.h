@@ -109,6 +109,11 @@ Failures nan_stays_in_its_group(const Subject& subject, const DTypes& types);
 Failures empty_things(const Subject& subject, const DTypes& types);
 }  // namespace bias_grad
 
+/// Products of several blocks of every kernel, checked on a sample of their elements. Too slow for
+/// the reference.
+Failures gmm_large_product(const Subject& subject, const DTypes& types);
+Failures tgmm_large_product(const Subject& subject, const DTypes& types);
+
 /// A row's bits depend on nothing but the row and its weights; a group's gradient on nothing but
 /// its rows.
 Failures gmm_rows_are_batch_invariant(const Subject& subject, const DTypes& types);
