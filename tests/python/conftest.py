@@ -7,8 +7,13 @@ import numpy
 import pytest
 
 
-# pytest writes the first while it runs a test, torch the second when it first compiles something.
-WRITTEN_BY_OTHERS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")
+# pytest writes the first while it runs a test, torch the others when it first compiles something.
+WRITTEN_BY_OTHERS = (
+    "PYTEST_CURRENT_TEST",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+    "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
+)
 
 
 @pytest.fixture

@@ -9,12 +9,14 @@ from . import _shim
 from . import _autograd, _fake
 from ._functional import bias_grad, check, gmm, tgmm
 from ._grouped_gemm import grouped_gemm
+from ._grouped_linear import GroupedLinear
 from ._grouped_mm import grouped_mm
 from ._grouped_tensor import GroupedTensor
 from . import compat
 from .compat import grouped_gemm as _compat_grouped_gemm
 
 __all__ = [
+    "GroupedLinear",
     "GroupedTensor",
     "bias_grad",
     "check",

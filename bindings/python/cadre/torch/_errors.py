@@ -10,14 +10,16 @@ from . import _dtypes
 _CODED = re.compile(r"\[cadre (\d)\] (.*)", re.DOTALL)
 
 
+#: Arguments of the ops that may be one tensor or a list.
+_MAY_BE_LISTS = ("a", "b", "c", "rhs", "bias", "out")
+
+
 def translated(op, error, tensors):
     """The exception to raise for `error`. `tensors`: argument name -> what was given as a tensor or list of tensors."""
     for argument, value in tensors.items():
-        values = (
-            {f"{argument}[{i}]": item for i, item in enumerate(value)}
-            if isinstance(value, (list, tuple))
-            else {argument: value}
-        )
+        values = {argument: value}
+        if argument in _MAY_BE_LISTS and isinstance(value, (list, tuple)):
+            values = {f"{argument}[{i}]": item for i, item in enumerate(value)}
         for name, item in values.items():
             if item is None:
                 continue

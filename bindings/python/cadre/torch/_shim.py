@@ -28,7 +28,7 @@ def description():
     root = Path(torch.__file__).parent
     return _shims.Shim(
         name="torch",
-        sources=("cadre_torch.cpp",),
+        sources=("cadre_torch.cc",),
         headers=("grouped_gemm.h", "views.h"),
         framework=f"torch-{torch.__version__}",
         flags=(f"-DTORCH_TARGET_VERSION={TARGET_VERSION}", f"-isystem{root / 'include'}"),

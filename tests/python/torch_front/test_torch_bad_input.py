@@ -1,0 +1,278 @@
+"""Bad input to the PyTorch front: TypeError or ValueError naming argument, expected and received; nothing is touched."""
+
+import cadre.torch
+import pytest
+import torch
+from cadre.torch import _shim
+from torch_oracle import equal, random
+
+SIZES = [2, 0, 6]
+T = cadre.torch
+
+
+def lhs(requires_grad=False):
+    return random(8, 5, requires_grad=requires_grad)
+
+
+def rhs():
+    return random(3, 5, 4)
+
+
+CASES = {
+    "lhs is a list": (
+        lambda: T.gmm([[1.0]], rhs(), SIZES),
+        TypeError,
+        "gmm: lhs is a list, expected a torch.Tensor",
+    ),
+    "rhs is a number": (
+        lambda: T.gmm(lhs(), 3.0, SIZES),
+        TypeError,
+        "gmm: rhs is a float, expected a torch.Tensor",
+    ),
+    "list holds a number": (
+        lambda: T.gmm(lhs(), [rhs()[0], 1], SIZES),
+        TypeError,
+        r"gmm: rhs\[1\] is an int",
+    ),
+    "complex lhs": (
+        lambda: T.gmm(lhs() * 1j, rhs(), SIZES),
+        TypeError,
+        "gmm: lhs.dtype = torch.complex128, expected one",
+    ),
+    "sparse lhs": (
+        lambda: T.gmm(lhs().to_sparse(), rhs(), SIZES),
+        TypeError,
+        "gmm: lhs is a Tensor, expected a strided",
+    ),
+    "lhs rank": (
+        lambda: T.gmm(lhs()[0], rhs(), SIZES),
+        ValueError,
+        "gmm: lhs.rank = 1, expected 2",
+    ),
+    "rhs rank": (
+        lambda: T.gmm(lhs(), rhs()[0], SIZES),
+        ValueError,
+        "gmm: rhs.rank = 2, expected 3",
+    ),
+    "k differs": (
+        lambda: T.gmm(lhs()[:, :4], rhs(), SIZES),
+        ValueError,
+        "gmm: rhs.k = 5, expected lhs.k = 4",
+    ),
+    "int32 operand": (
+        lambda: T.gmm(lhs().int(), rhs(), SIZES),
+        ValueError,
+        "gmm: rhs.dtype = f64, expected a type",
+    ),
+    "too few sizes": (
+        lambda: T.gmm(lhs(), rhs(), [8]),
+        ValueError,
+        "gmm: group_sizes.count = 1, expected at least",
+    ),
+    "sum above m": (
+        lambda: T.gmm(lhs(), rhs(), [2, 0, 7]),
+        ValueError,
+        r"gmm: sum of group_sizes\[0..2\] = 2 \+ 7",
+    ),
+    "negative size": (
+        lambda: T.gmm(lhs(), rhs(), [2, -1, 6]),
+        ValueError,
+        r"gmm: group_sizes\[1\] = -1",
+    ),
+    "float size": (
+        lambda: T.gmm(lhs(), rhs(), [2.0, 0, 6]),
+        TypeError,
+        r"gmm: group_sizes\[0\] is a float",
+    ),
+    "float sizes": (
+        lambda: T.gmm(lhs(), rhs(), torch.ones(3)),
+        ValueError,
+        "gmm: group_sizes.dtype = f32",
+    ),
+    "int8 sizes": (
+        lambda: T.tgmm(lhs(), lhs(), torch.ones(3).char()),
+        ValueError,
+        "tgmm: group_sizes.dtype = i8",
+    ),
+    "sizes are a string": (
+        lambda: T.gmm(lhs(), rhs(), "206"),
+        TypeError,
+        "gmm: group_sizes is a str, expected a tensor",
+    ),
+    "matrix of sizes": (
+        lambda: T.gmm(lhs(), rhs(), torch.ones(3, 1).int()),
+        ValueError,
+        "gmm: group_sizes.rank = 2",
+    ),
+    "bias shape": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, bias=lhs()[:3]),
+        ValueError,
+        "gmm: bias.n = 5, expected rhs.n = 4",
+    ),
+    "bias_scale alone": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, bias_scale=lhs()[:, 0]),
+        ValueError,
+        "gmm: bias_scale is given",
+    ),
+    "alpha shape": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, alpha=lhs()[0]),
+        ValueError,
+        r"gmm: alpha.shape\[0\] = 5",
+    ),
+    "alpha is a string": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, alpha="2"),
+        TypeError,
+        "gmm: alpha is a str",
+    ),
+    "lists differ": (
+        lambda: T.gmm(lhs(), [rhs()[0], rhs()[0].t()], SIZES),
+        ValueError,
+        r"gmm: rhs\[1\] differs",
+    ),
+    "empty list": (lambda: T.gmm(lhs(), [], SIZES), ValueError, r"gmm: len\(rhs\) = 0"),
+    "group_offset": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, group_offset=1),
+        ValueError,
+        "gmm: group_offset = 1, expected 0",
+    ),
+    "float offset": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, group_offset=1.0),
+        TypeError,
+        "gmm: group_offset is a float",
+    ),
+    "two offsets": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, group_offset=torch.ones(2).int()),
+        ValueError,
+        "gmm: group_offset = 2 elements of i32",
+    ),
+    "unknown tail": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, tail="keep"),
+        ValueError,
+        "gmm: tail = 'keep', expected 'zero'",
+    ),
+    "forbidden tail": (
+        lambda: T.gmm(lhs(), rhs(), [2, 0, 5], tail="forbid"),
+        ValueError,
+        "gmm: .* 7, expected .*8",
+    ),
+    "untouched, no out": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, tail="untouched"),
+        ValueError,
+        "gmm: tail = 'untouched'",
+    ),
+    "accumulate, no out": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, accumulate=True),
+        ValueError,
+        "gmm: out = None",
+    ),
+    "out wants a gradient": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, out=random(8, 4, requires_grad=True)),
+        ValueError,
+        "gmm: out.requires_grad = True, expected False",
+    ),
+    "input of out= wants a gradient": (
+        lambda: T.gmm(lhs(True), rhs(), SIZES, out=random(8, 4)),
+        ValueError,
+        "gmm: lhs.requires_grad = True, expected False because out is given",
+    ),
+    "out shape": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, out=random(8, 5)),
+        ValueError,
+        "gmm: out.n = 5, expected rhs.n = 4",
+    ),
+    "out and out_dtype": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, out=random(8, 4), out_dtype=torch.float32),
+        ValueError,
+        "gmm: out_dtype = torch.float32, expected None",
+    ),
+    "tgmm rows": (
+        lambda: T.tgmm(lhs(), lhs()[1:], SIZES),
+        ValueError,
+        "tgmm: rhs.m = 7, expected lhs.m = 8",
+    ),
+    "tgmm, tensor offset": (
+        lambda: T.tgmm(lhs(), lhs(), SIZES, group_offset=torch.tensor(1)),
+        ValueError,
+        "tgmm: num_groups = None, expected a number",
+    ),
+    "tgmm groups": (
+        lambda: T.tgmm(lhs(), lhs(), SIZES, num_groups=4),
+        ValueError,
+        "tgmm: group_sizes.count = 3",
+    ),
+    "bias_grad ints": (
+        lambda: T.bias_grad(lhs().int(), SIZES),
+        ValueError,
+        "bias_grad: dy.dtype = i32",
+    ),
+    "grouped_mm, no offs": (
+        lambda: T.grouped_mm(lhs(), rhs()),
+        ValueError,
+        "grouped_mm: offs = None, expected the end",
+    ),
+    "grouped_mm, offs": (
+        lambda: T.grouped_mm(rhs(), rhs(), offs=SIZES),
+        ValueError,
+        "grouped_mm: offs = given, expected None",
+    ),
+    "grouped_mm rank": (
+        lambda: T.grouped_mm(lhs()[0], rhs(), offs=SIZES),
+        ValueError,
+        "grouped_mm: mat_a.rank = 1",
+    ),
+    "grouped_gemm k": (
+        lambda: T.grouped_gemm([lhs()], [rhs()[0].t()]),
+        ValueError,
+        r"grouped_gemm: b\[0\].k = 4, expected a\[0\].k = 5",
+    ),
+    "grouped_gemm groups": (
+        lambda: T.grouped_gemm([lhs()], list(rhs())),
+        ValueError,
+        "grouped_gemm: b.num_groups = 3, expected a.num_groups = 1",
+    ),
+    "grouped_gemm without c": (
+        lambda: T.grouped_gemm([lhs()], [rhs()[0]], beta=1),
+        ValueError,
+        "grouped_gemm: c = None",
+    ),
+    "packed buffer with gaps": (
+        lambda: T.grouped_gemm(T.GroupedTensor.packed(random(10)[::2], [1], 5), [rhs()[0]]),
+        ValueError,
+        r"grouped_gemm: a.strides\[0\] = 2, expected 1",
+    ),
+    "compat, both transposed": (
+        lambda: T.compat.grouped_gemm.gmm(lhs(), rhs(), SIZES, trans_a=True, trans_b=True),
+        ValueError,
+        "trans_a and trans_b = True",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_error_names_argument_expected_and_received(case):
+    call, kind, message = CASES[case]
+    with pytest.raises(kind, match=message):
+        call()
+
+
+def test_nothing_is_written_before_the_error():
+    out = random(8, 4)
+    before = out.clone()
+    with pytest.raises(ValueError, match="sum of group_sizes"):
+        T.gmm(lhs(), rhs(), [2, 0, 7], out=out)
+    assert equal(out, before)
+
+
+def test_old_torch_is_an_import_error():
+    _shim.check_version("2.11.0+cu128")
+    _shim.check_version("3.0.0")
+    with pytest.raises(ImportError, match=r"torch is 2.10.1, expected 2.11 or newer: pip install"):
+        _shim.check_version("2.10.1")
+
+
+@pytest.mark.gpu
+def test_devices_may_not_be_mixed():
+    with pytest.raises(ValueError, match="gmm: rhs.device = cpu, expected .*cuda:0"):
+        T.gmm(lhs().cuda(), rhs(), SIZES)
+    with pytest.raises(ValueError, match="gmm: rhs.device = cuda:0, expected .*cpu"):
+        T.gmm(lhs(), rhs().cuda(), SIZES)
