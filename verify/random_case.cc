@@ -8,11 +8,14 @@
 namespace cadre::verify {
 namespace {
 
-/// Keeps a case's multiplications near this, so that thousands of them take seconds.
+/// Keeps a case's multiplications near this, so that thousands of them take seconds; a few cases
+/// are large enough for several blocks of a kernel.
 constexpr int64_t kWorkLimit = 60000;
+constexpr int64_t kLargeWorkLimit = 1500000;
 
-int64_t random_dim(Random& random) {
+int64_t random_dim(Random& random, bool large) {
   if (random.chance(0.02)) return 0;
+  if (large && random.chance(0.4)) return random.between(130, 1100);
   if (random.chance(0.2)) return random.pick<int64_t>({63, 64, 65, 127, 128, 129});
   return random.chance(0.5) ? random.between(1, 9) : random.between(10, 40);
 }
@@ -73,7 +76,9 @@ std::vector<int64_t> random_sizes(Random& random, int64_t rows) {
 
 class Generator {
  public:
-  explicit Generator(uint64_t seed) : random_(seed) { case_.seed = seed; }
+  explicit Generator(uint64_t seed) : random_(seed), large_(random_.chance(0.02)) {
+    case_.seed = seed;
+  }
 
   Case make() {
     const double which = random_.uniform(0, 1);
@@ -118,10 +123,11 @@ class Generator {
   }
 
   void choose_ragged_dims() {
-    case_.k = case_.op == Op::kBiasGrad ? 0 : random_dim(random_);
-    case_.n = random_dim(random_);
+    case_.k = case_.op == Op::kBiasGrad ? 0 : random_dim(random_, large_);
+    case_.n = random_dim(random_, large_);
     const int64_t per_row = std::max<int64_t>(1, std::max<int64_t>(1, case_.k) * case_.n);
-    const int64_t most = std::clamp<int64_t>(kWorkLimit / per_row, 1, 300);
+    const int64_t most =
+        std::clamp<int64_t>((large_ ? kLargeWorkLimit : kWorkLimit) / per_row, 1, 300);
     const int64_t rows = random_.chance(0.03) ? 0 : random_.between(1, most);
     case_.group_sizes = random_sizes(random_, rows);
     const int64_t sum =
@@ -141,7 +147,9 @@ class Generator {
 
   void choose_grouped_dims() {
     const int64_t groups = random_.chance(0.05) ? 0 : random_.between(1, 7);
-    const auto draw = [&] { return std::min<int64_t>(random_dim(random_), 66); };
+    const auto draw = [&] {
+      return std::min<int64_t>(random_dim(random_, large_), large_ ? 300 : 66);
+    };
     GemmDims first{draw(), draw(), draw()};
     const bool uniform = random_.chance(0.4);
     for (int64_t i = 0; i < groups; ++i) {
@@ -243,6 +251,7 @@ class Generator {
   }
 
   Random random_;
+  bool large_;
   Case case_;
 };
 
