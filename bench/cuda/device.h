@@ -80,10 +80,25 @@ void randomize(const DeviceBuffer& buffer, uint32_t seed, float deviation) {
   BENCH_CUDA(cudaGetLastError());
 }
 
+// How the L2 is emptied before each timed call.
+enum class Flush {
+  kWrite,  // by writing: what it holds then must still go to memory while the call runs
+  kRead,   // by writing and then reading something else: what it holds is clean
+};
+
+static __global__ void read_words(const uint4* data, size_t count, uint32_t* sink) {
+  uint32_t sum = 0;
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
+       i += size_t{gridDim.x} * blockDim.x) {
+    sum += data[i].x ^ data[i].w;
+  }
+  if (sum == 0x12345678u) *sink = sum;
+}
+
 // Median seconds of each contender; all of them in turn in every repeat, the L2 flushed before
 // each.
 inline std::vector<double> time_interleaved(const std::vector<std::function<void()>>& contenders,
-                                            int repeats) {
+                                            int repeats, Flush kind = Flush::kWrite) {
   constexpr size_t kFlushBytes = size_t{256} << 20;
   constexpr int kWarmups = 3;
   static DeviceBuffer flush(kFlushBytes);
@@ -95,6 +110,11 @@ inline std::vector<double> time_interleaved(const std::vector<std::function<void
   for (int repeat = 0; repeat < repeats + kWarmups; ++repeat) {
     for (size_t i = 0; i < contenders.size(); ++i) {
       BENCH_CUDA(cudaMemsetAsync(flush.as(), repeat, kFlushBytes));
+      if (kind == Flush::kRead) {
+        static DeviceBuffer other(kFlushBytes);
+        read_words<<<1024, 256>>>(other.as<uint4>(), kFlushBytes / sizeof(uint4),
+                                  flush.as<uint32_t>());
+      }
       BENCH_CUDA(cudaEventRecord(start));
       contenders[i]();
       BENCH_CUDA(cudaEventRecord(stop));

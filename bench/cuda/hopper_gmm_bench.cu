@@ -1,6 +1,7 @@
 // Times the Hopper gmm kernel on the shapes of the goals table against a dense cuBLAS product of
 // the same m, n, k in the same run. Results are checked first. usage: hopper_gmm_bench [--json
-// FILE] [--only TEXT] [--repeats N] [--skew S] [--shape N] [--options]
+// FILE] [--only TEXT] [--repeats N] [--skew S] [--shape N] [--static] [--clean-flush] [--options]
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -21,7 +22,9 @@ struct Options {
   std::string only;
   int repeats = 15;
   std::vector<double> skews = {0, 1};
-  int shape = -1;          // a GmmShapeKind; -1: what the heuristic says
+  int shape = -1;       // a GmmShapeKind; -1: what the heuristic says
+  bool dynamic = true;  // CTAs claim their tiles
+  Flush flush = Flush::kWrite;
   bool epilogues = false;  // also what each epilogue option costs
 };
 
@@ -63,10 +66,11 @@ __global__ void count_not_finite(const T* data, int64_t count, unsigned long lon
 // One shape with its data on the device.
 class Workload {
  public:
-  Workload(const MoeShape& shape, double skew, int sm_count, int kernel_shape)
+  Workload(const MoeShape& shape, double skew, int sm_count, const Options& options)
       : shape_(shape),
         sm_count_(sm_count),
-        kernel_shape_(kernel_shape),
+        kernel_shape_(options.shape),
+        dynamic_(options.dynamic),
         sizes_(route(shape.experts, shape.rows, skew, 1)),
         lhs_(int64_t{shape.rows} * shape.k * 2),
         rhs_(int64_t{shape.experts} * shape.n * shape.k * 2),
@@ -74,7 +78,9 @@ class Workload {
         device_sizes_(shape.experts * 4),
         row_scale_(shape.rows * 4),
         bias_(int64_t{shape.experts} * shape.n * 4),
-        fault_(4) {
+        fault_(4),
+        counter_(4) {
+    counter_.fill_byte(0);
     device_sizes_.upload(sizes_);
     randomize<float>(row_scale_, 3, 1.0f);
     randomize<float>(bias_, 4, 1.0f);
@@ -104,6 +110,7 @@ class Workload {
     call.groups.form = cuda::SizesForm::kI32;
     call.groups.num_groups = call.groups.num_local = shape_.experts;
     call.groups.fault = fault_.as<int32_t>();
+    if (dynamic_) call.tile_counter = counter_.as<uint32_t>();
     return call;
   }
 
@@ -181,8 +188,9 @@ class Workload {
   MoeShape shape_;
   int sm_count_;
   int kernel_shape_;
+  bool dynamic_;
   std::vector<int> sizes_;
-  DeviceBuffer lhs_, rhs_, out_, device_sizes_, row_scale_, bias_, fault_;
+  DeviceBuffer lhs_, rhs_, out_, device_sizes_, row_scale_, bias_, fault_, counter_;
 };
 
 std::string json_row(const MoeShape& shape, double skew, const std::string& what, double seconds,
@@ -196,7 +204,7 @@ std::string json_row(const MoeShape& shape, double skew, const std::string& what
 }
 
 // Dense, then forward and dgrad, each against its own dense product.
-bool bench_products(Workload& work, double skew, const DenseCublas& dense, int repeats,
+bool bench_products(Workload& work, double skew, const DenseCublas& dense, const Options& options,
                     std::vector<std::string>* rows) {
   const MoeShape& shape = work.shape();
   const sm90::GmmCall forward = work.call(true);
@@ -213,7 +221,7 @@ bool bench_products(Workload& work, double skew, const DenseCublas& dense, int r
   const std::vector<double> times =
       time_interleaved({[&] { run_dense(true); }, [&] { work.launch(forward); },
                         [&] { run_dense(false); }, [&] { work.launch(dgrad); }},
-                       repeats);
+                       options.repeats, options.flush);
   const double flops = work.flops();
   const char* names[] = {"dense", "forward", "dense, b [k,n]", "dgrad"};
   for (int i = 0; i < 4; ++i) {
@@ -268,11 +276,36 @@ void bench_epilogues(Workload& work, double skew, int repeats, std::vector<std::
   std::printf("\n");
 }
 
+// Host seconds of one launch: a small problem, so that the queue never fills.
+double host_cost(int sm_count, const Options& options) {
+  const Workload work({"small", 8, 64, 64, 64, false}, 0, sm_count, options);
+  const sm90::GmmCall call = work.call(true);
+  constexpr int kCalls = 200;
+  double best = 1;
+  for (int round = 0; round < 20; ++round) {
+    BENCH_CUDA(cudaDeviceSynchronize());
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < kCalls; ++i) work.launch(call);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    best = std::min(best, took.count() / kCalls);
+  }
+  BENCH_CUDA(cudaDeviceSynchronize());
+  return best;
+}
+
 Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     const char* value = i + 1 < argc ? argv[i + 1] : "";
+    if (name == "--static") {
+      options.dynamic = false;
+      continue;
+    }
+    if (name == "--clean-flush") {
+      options.flush = Flush::kRead;
+      continue;
+    }
     if (name == "--options") {
       options.epilogues = true;
       continue;
@@ -289,8 +322,11 @@ Options parse(int argc, char** argv) {
 
 int run(const Options& options) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  int sm_count = 0;
-  BENCH_CUDA(cudaDeviceGetAttribute(&sm_count, cudaDevAttrMultiProcessorCount, 0));
+  cudaDeviceProp device;
+  BENCH_CUDA(cudaGetDeviceProperties(&device, 0));
+  const int sm_count = device.multiProcessorCount;
+  const double host_seconds = host_cost(sm_count, options);
+  std::printf("host time of a call %.2f us\n", host_seconds * 1e6);
   const DenseCublas dense;
   if (!dense.available()) std::printf("no cuBLAS found: ratios to dense mean nothing\n");
   std::vector<std::string> rows;
@@ -298,15 +334,17 @@ int run(const Options& options) {
   for (const MoeShape& shape : moe_shapes()) {
     if (shape.name.find(options.only) == std::string::npos) continue;
     for (const double skew : options.skews) {
-      Workload work(shape, skew, sm_count, options.shape);
-      right = bench_products(work, skew, dense, options.repeats, &rows) && right;
+      Workload work(shape, skew, sm_count, options);
+      right = bench_products(work, skew, dense, options, &rows) && right;
       if (options.epilogues && !shape.decode && skew == 0)
         bench_epilogues(work, skew, options.repeats, &rows);
     }
   }
   if (!options.json.empty()) {
     std::ofstream file(options.json);
-    file << "{\"device\": \"h200\", \"repeats\": " << options.repeats << ", \"rows\": [\n";
+    file << "{\"device\": \"" << device.name << "\", \"repeats\": " << options.repeats
+         << ", \"flush\": \"" << (options.flush == Flush::kRead ? "read" : "write")
+         << "\", \"host_seconds_per_call\": " << host_seconds << ", \"rows\": [\n";
     for (size_t i = 0; i < rows.size(); ++i)
       file << rows[i] << (i + 1 < rows.size() ? ",\n" : "\n");
     file << "]}\n";

@@ -80,6 +80,7 @@ class Session {
     launch_.sm_count = launch_.device->sm_count;
     if (context_.sm_count > 0) launch_.sm_count = std::min(launch_.sm_count, context_.sm_count);
     launch_.fault = lease_.fault;
+    launch_.tile_counter = lease_.tile_counter;
     launch_.workspace = lease_.workspace;
     return {};
   }

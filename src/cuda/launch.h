@@ -19,6 +19,9 @@ struct Launch {
   const DeviceProperties* device = nullptr;
   int32_t sm_count = 0;      ///< multiprocessors this call may occupy
   int32_t* fault = nullptr;  ///< status word: kernels call report_fault (status_word.cuh)
+  /// A word of the stream that is 0 between kernels: whoever counts with it leaves it so. Launches
+  /// that are captured must not use it: a graph may run beside the stream.
+  uint32_t* tile_counter = nullptr;
   Workspace workspace;
 };
 

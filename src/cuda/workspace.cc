@@ -82,6 +82,7 @@ class DeviceBlock {
 struct StreamState {
   std::mutex mutex;
   DeviceBlock workspace;
+  DeviceBlock tile_counter;
   size_t workspace_bytes = 0;
   /// Blocks that became too small. A captured graph may still use them, so they live as long as the
   /// Context.
@@ -178,6 +179,13 @@ Status lease_stream(detail::ContextState& context, std::string_view op, int32_t 
       error != cudaSuccess) {
     return cuda_failure(text(op, ": allocating the status word"), error);
   }
+  if (state->tile_counter.data() == nullptr) {
+    if (const cudaError_t error = state->tile_counter.allocate(sizeof(uint32_t));
+        error != cudaSuccess) {
+      return cuda_failure(text(op, ": allocating the stream's tile counter"), error);
+    }
+  }
+  lease->tile_counter = static_cast<uint32_t*>(state->tile_counter.data());
   if (options.workspace != nullptr) {
     if (options.workspace_size_bytes < layout.total_bytes) {
       return Status::invalid(text(op,

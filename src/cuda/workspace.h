@@ -47,7 +47,8 @@ class Workspace {
 /// that two threads on one stream never mix their launches in one workspace.
 struct StreamLease {
   std::unique_lock<std::mutex> lock;
-  int32_t* fault = nullptr;  ///< the device's status word, in device memory
+  int32_t* fault = nullptr;          ///< the device's status word, in device memory
+  uint32_t* tile_counter = nullptr;  ///< the stream's, see Launch
   Workspace workspace;
 };
 

@@ -19,7 +19,7 @@ struct ConsumerPlace {
 
   __device__ __forceinline__ int warp() const { return ptx::thread_index() / 32 % 4; }
   __device__ __forceinline__ int lane() const { return ptx::thread_index() % 32; }
-  // The one thread that talks to the copy engine.
+  // One thread for the warpgroup.
   __device__ __forceinline__ bool leader() const { return ptx::thread_index() % 128 == 0; }
 };
 
@@ -64,43 +64,50 @@ __device__ __forceinline__ OutputPlace output_place(const GmmArguments& args,
           .feature = tile.feature + block_feature<Traits>(place, 0)};
 }
 
-// The buffers are used in turn. A store leaves its buffer busy until the copy engine has read it;
-// with C, all are first filled from memory, and each is handed on to a later chunk.
+// The chunk buffers are used in turn. Buffer b belongs to the copies of lane 0 of warp b: a store
+// leaves it busy until the copy engine has read it; C arrives in it before the result replaces it.
 template <typename Traits>
 class ChunkBuffers {
  public:
+  static_assert(Traits::kChunkBuffers >= 2 && Traits::kChunkBuffers <= 4);
+
   // C of the current tile is on its way.
   __device__ __forceinline__ bool reads_c() const {
     return Traits::kGeneral && (state_ & kReadsC) != 0;
   }
   __device__ __forceinline__ void forget_c() { state_ &= ~kReadsC; }
-  __device__ __forceinline__ void advance() {
-    state_ = buffer() + 1 == Traits::kChunkBuffers ? state_ & ~kBuffer : state_ + 1;
-  }
 
+  // The current buffer. It is free: publish() of the chunk before saw to that.
   __device__ __forceinline__ uint32_t address(GmmStorage<Traits>& shared,
                                               const ConsumerPlace& place) const {
     return ptx::shared_address(shared.chunks[place.warpgroup][buffer()]);
   }
 
-  // A buffer to write: every store that used it has been read.
-  __device__ __forceinline__ uint32_t claim(GmmStorage<Traits>& shared,
-                                            const ConsumerPlace& place) {
-    if (place.leader()) ptx::bulk_wait_group_read<Traits::kChunkBuffers - 1>();
-    warpgroup_sync(place);
-    const uint32_t chunk = address(shared, place);
-    advance();
-    return chunk;
+  // Whether this thread is the one that copies from and to the current buffer.
+  __device__ __forceinline__ bool issuer() const {
+    return ptx::thread_index() % 128 == static_cast<int>(32 * buffer());
   }
 
-  // Loads chunk `index` of C into the current buffer. Rows past the tile's end are filled with
-  // zeros.
+  // All threads of the warpgroup, after they have written the current buffer: the issuer may send
+  // it, and the next buffer has been read. One barrier does for both.
+  __device__ __forceinline__ void publish(const ConsumerPlace& place) const {
+    ptx::fence_async_shared();
+    if (ptx::thread_index() % 128 == static_cast<int>(32 * next())) ptx::bulk_wait_group_read<0>();
+    warpgroup_sync(place);
+  }
+
+  __device__ __forceinline__ void advance() { state_ = (state_ & ~kBuffer) | next(); }
+
+  // The issuer loads chunk `index` of C into the current buffer. Rows past the tile's end are
+  // filled with zeros.
   __device__ __forceinline__ void load_c(GmmStorage<Traits>& shared, const GmmArguments& args,
                                          const ConsumerPlace& place, const Tile& tile,
                                          int index) const {
     const bool wide = args.epilogue.out == ElementKind::kF32;
     const int first = index * (wide ? kChunkTokens / 2 : kChunkTokens);
-    if (!place.leader() || first >= tile.rows) return;
+    if (!issuer()) return;
+    ptx::bulk_wait_group_read<0>();
+    if (first >= tile.rows) return;
     const uint32_t full = ptx::shared_address(&shared.c_full[place.warpgroup][buffer()]);
     const int feature = tile.feature + block_feature<Traits>(place, 0);
     const CUtensorMap* map = map_of(args.c_map, args.c_maps, tile.group);
@@ -118,7 +125,6 @@ class ChunkBuffers {
   __device__ __forceinline__ void start_c(GmmStorage<Traits>& shared, const GmmArguments& args,
                                           const ConsumerPlace& place, const Tile& tile) {
     state_ |= kReadsC;
-    if (place.leader()) ptx::bulk_wait_group_read<0>();
     for (int index = 0; index < Traits::kChunkBuffers; ++index) {
       load_c(shared, args, place, tile, index);
       advance();
@@ -139,6 +145,9 @@ class ChunkBuffers {
   static constexpr int kParityShift = 3;  // and on: the phase of each buffer's c_full to wait for
 
   __device__ __forceinline__ uint32_t buffer() const { return state_ & kBuffer; }
+  __device__ __forceinline__ uint32_t next() const {
+    return buffer() + 1 == Traits::kChunkBuffers ? 0 : buffer() + 1;
+  }
 
   uint32_t state_ = 0;  // one register for all of it
 };

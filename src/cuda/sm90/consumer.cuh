@@ -91,15 +91,16 @@ __device__ __forceinline__ void issue(Accumulators<Traits>& acc, int width,
 // accumulators are complete and every stage of the tile has been handed back.
 template <typename Traits>
 __device__ __forceinline__ void multiply(GmmStorage<Traits>& shared, const GmmArguments& args,
-                                         const ConsumerPlace& place, const Tile& tile, int width,
-                                         Cursor<Traits::kStages>& stage,
+                                         const ConsumerPlace& place, const Tile& tile,
+                                         uint32_t control, Cursor<Traits::kStages>& stage,
                                          ChunkBuffers<Traits>& buffers,
                                          PendingTile<Traits>& pending, Accumulators<Traits>& acc) {
   const int full_blocks = args.k / kTileK;
   const int rest_steps =
       (args.k % kTileK + 15) / 16;  // only steps that hold something: 0 * 0 would turn -0 into +0
   const int blocks = full_blocks + (rest_steps > 0);
-  const bool wants_c = Traits::kGeneral && (ptx::uniform(tile.flags) & Tile::kReadsC) != 0;
+  const int width = Tile::width(control);
+  const bool wants_c = Traits::kGeneral && Tile::reads_c(control);
   constexpr uint32_t kLeading = Traits::kWeights == ptx::Major::kK ? 0 : kBlockBytes;
   const uint32_t stages = ptx::shared_address(shared.stages[0]);
   const uint32_t first_weights = ptx::wgmma_descriptor_low(
@@ -130,16 +131,28 @@ __device__ __forceinline__ void multiply(GmmStorage<Traits>& shared, const GmmAr
     }
     stage.advance();
   }
+}
+
+// The last products of a tile.
+template <typename Traits>
+__device__ __forceinline__ void drain(GmmStorage<Traits>& shared, const GmmArguments& args,
+                                      const ConsumerPlace& place, const Tile& tile,
+                                      uint32_t control, const Cursor<Traits::kStages>& stage,
+                                      ChunkBuffers<Traits>& buffers, PendingTile<Traits>& pending) {
   ptx::wgmma_wait<0>();
-  if (place.leader()) ptx::mbarrier_arrive(stage_empty + stage.previous_slot() * 8);
+  if (place.leader()) {
+    ptx::mbarrier_arrive(ptx::shared_address(&shared.stage_empty[stage.previous_slot()]));
+  }
   while (pending.waits()) store_next_chunk(shared, args, place, buffers, pending);
-  if (wants_c && !buffers.reads_c()) buffers.start_c(shared, args, place, tile);
+  if (Traits::kGeneral && Tile::reads_c(control) && !buffers.reads_c()) {
+    buffers.start_c(shared, args, place, tile);
+  }
 }
 
 // From accumulators to out, or to `pending`.
 template <typename Traits>
 __device__ __forceinline__ void finish_tile(GmmStorage<Traits>& shared, const GmmArguments& args,
-                                            const ConsumerPlace& place, const Tile& tile,
+                                            const ConsumerPlace& place, const Tile& tile, int width,
                                             ChunkBuffers<Traits>& buffers,
                                             PendingTile<Traits>& pending,
                                             const Accumulators<Traits>& acc) {
@@ -149,9 +162,9 @@ __device__ __forceinline__ void finish_tile(GmmStorage<Traits>& shared, const Gm
 #pragma unroll
     for (int block = 0; block < Traits::kBlocks; ++block) {
       if (factors) {
-        finish_at_once<FactorRounding>(shared, args, place, buffers, acc[block], tile, block);
+        finish_at_once<FactorRounding>(shared, args, place, buffers, acc[block], width, block);
       } else {
-        finish_at_once<PlainRounding>(shared, args, place, buffers, acc[block], tile, block);
+        finish_at_once<PlainRounding>(shared, args, place, buffers, acc[block], width, block);
       }
     }
   } else {
@@ -166,13 +179,13 @@ __device__ __forceinline__ void finish_tile(GmmStorage<Traits>& shared, const Gm
       for (uint32_t& pair : pending.packed) pair = 0;
       return;
     }
-    start_pending(shared, args, place, tile, pending);
+    start_pending(shared, args, place, tile, width, pending);
     if (buffers.reads_c()) {
       finish_packed_with_c(shared, args, place, buffers, acc[0], tile, pending);
     } else if (factors) {
-      finish_packed<FactorRounding>(shared, place, acc[0], tile, pending);
+      finish_packed<FactorRounding>(shared, place, acc[0], width, pending);
     } else {
-      finish_packed<PlainRounding>(shared, place, acc[0], tile, pending);
+      finish_packed<PlainRounding>(shared, place, acc[0], width, pending);
     }
   }
 }
@@ -199,8 +212,16 @@ __device__ __forceinline__ void zero_tile(GmmStorage<Traits>& shared, const GmmA
     }
 #pragma unroll
     for (uint32_t& pair : pending.packed) pair = 0;
-    start_pending(shared, args, place, tile, pending);
+    start_pending(shared, args, place, tile, (tile.rows + kTokenStep - 1) / kTokenStep * kTokenStep,
+                  pending);
   }
+}
+
+// A tile's control word, the same for all lanes.
+template <typename Traits>
+__device__ __forceinline__ uint32_t read_control(GmmStorage<Traits>& shared,
+                                                 const Cursor<kRingSlots>& ring) {
+  return ptx::uniform(static_cast<int>(read_tile(shared, ring).control));
 }
 
 template <typename Traits>
@@ -212,29 +233,34 @@ __device__ void consume(GmmStorage<Traits>& shared, const GmmArguments& args, in
   Cursor<Traits::kStages> stage;
   ChunkBuffers<Traits> buffers;
   PendingTile<Traits> pending;
-  while (true) {
+  uint32_t control = read_control(shared, ring);
+  while (Tile::kind(control) != Tile::kEnd) {
     // The tile stays in shared memory until it is finished: registers are short.
-    const Tile& tile = read_tile(shared, ring);
-    const int kind = ptx::uniform(tile.kind);
-    if (kind == Tile::kEnd) break;
-    if (kind == Tile::kZero) {
+    const Tile& tile = shared.ring[ring.slot()];
+    uint32_t next_control;
+    if (Tile::kind(control) == Tile::kZero) {
       zero_tile(shared, args, place, tile, buffers, pending);
+      next_control = read_control(shared, ring.next());
     } else {
       Accumulators<Traits> acc;
-      multiply(shared, args, place, tile, ptx::uniform(tile.width), stage, buffers, pending, acc);
+      multiply(shared, args, place, tile, control, stage, buffers, pending, acc);
+      next_control = read_control(shared, ring.next());  // while the last products run
+      drain(shared, args, place, tile, control, stage, buffers, pending);
       if (factors) ptx::mbarrier_wait(ptx::shared_address(&shared.inputs_full), inputs_parity);
-      finish_tile(shared, args, place, tile, buffers, pending, acc);
+      finish_tile(shared, args, place, tile, Tile::width(control), buffers, pending, acc);
       __syncwarp();
-      if (factors && place.lane() == 0)
+      if (factors && place.lane() == 0) {
         ptx::mbarrier_arrive(ptx::shared_address(&shared.inputs_empty));
+      }
       inputs_parity ^= 1;
     }
     __syncwarp();
     if (place.lane() == 0) release_tile(shared, ring);
     ring.advance();
+    control = next_control;
   }
   while (pending.waits()) store_next_chunk(shared, args, place, buffers, pending);
-  if (place.leader()) ptx::bulk_wait_group<0>();
+  if (place.lane() == 0) ptx::bulk_wait_group<0>();
 }
 
 }  // namespace cadre::sm90

@@ -6,7 +6,6 @@
 
 #include <type_traits>
 
-#include "cuda/ptx/fences.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
 #include "cuda/ptx/stmatrix.cuh"
 #include "cuda/sm90/chunks.cuh"
@@ -64,21 +63,21 @@ __device__ __forceinline__ void store_words(GmmStorage<Traits>& shared, const Gm
                                             const ConsumerPlace& place,
                                             ChunkBuffers<Traits>& buffers, const uint32_t* p,
                                             int first_token, int block) {
-  const uint32_t chunk = buffers.claim(shared, place);
+  const uint32_t chunk = buffers.address(shared, place);
   const uint32_t address = chunk + matrix_offset(place);
 #pragma unroll
   for (int i = 0; i < kWords; i += 4) {
     ptx::stmatrix_x4_transposed(address + i * 4 * 128, {p[i], p[i + 1], p[i + 2], p[i + 3]});
   }
-  ptx::fence_async_shared();
-  warpgroup_sync(place);
-  if (place.leader()) {
+  buffers.publish(place);
+  if (buffers.issuer()) {
     const OutputPlace& to = shared.pending[place.warpgroup];
     const RaggedRows rows(to.row, to.rows, first_token);
     ptx::tma_store_4d(map_of(args.out_map, args.out_maps, to.group), chunk,
                       to.feature + block * kBlockFeatures, rows.bound, rows.end, 1 << 30);
     ptx::bulk_commit_group();
   }
+  buffers.advance();
 }
 
 // Registers have no run-time index, so each chunk has its own code.
@@ -116,10 +115,10 @@ __device__ __forceinline__ void store_next_chunk(GmmStorage<Traits>& shared,
 template <typename Traits>
 __device__ __forceinline__ void start_pending(GmmStorage<Traits>& shared, const GmmArguments& args,
                                               const ConsumerPlace& place, const Tile& tile,
-                                              PendingTile<Traits>& pending) {
+                                              int width, PendingTile<Traits>& pending) {
   if (place.leader()) shared.pending[place.warpgroup] = output_place<Traits>(args, place, tile);
   pending.chunk = 0;
-  pending.chunks = (min(tile.rows, PendingTile<Traits>::kTokens) + kChunkTokens - 1) / kChunkTokens;
+  pending.chunks = (width + kChunkTokens - 1) / kChunkTokens;
 }
 
 // How the accumulators of 8 tokens (j: the j-th 8 of the tile) become results.
@@ -168,13 +167,13 @@ struct FactorRounding {
 template <typename Rounding, typename Traits>
 __device__ __forceinline__ void finish_packed(GmmStorage<Traits>& shared,
                                               const ConsumerPlace& place,
-                                              const float (&acc)[Traits::kTokens / 2],
-                                              const Tile& tile, PendingTile<Traits>& pending) {
+                                              const float (&acc)[Traits::kTokens / 2], int width,
+                                              PendingTile<Traits>& pending) {
   static_assert(Traits::kTokens == Traits::kDeferredTokens);
   const Rounding rounding(shared, place, 0);
 #pragma unroll
   for (int chunk = 0; chunk < Traits::kTokens / kChunkTokens; ++chunk) {
-    if (chunk * kChunkTokens < tile.rows) {
+    if (chunk * kChunkTokens < width) {
 #pragma unroll
       for (int j = chunk * 8; j < chunk * 8 + 8; ++j) {
         rounding.template round<typename Traits::Element>(shared, acc, j, pending.packed + 2 * j);
@@ -192,12 +191,12 @@ template <typename Rounding, typename Traits>
 __device__ __forceinline__ void finish_at_once(GmmStorage<Traits>& shared, const GmmArguments& args,
                                                const ConsumerPlace& place,
                                                ChunkBuffers<Traits>& buffers,
-                                               const float (&acc)[Traits::kTokens / 2],
-                                               const Tile& tile, int block) {
+                                               const float (&acc)[Traits::kTokens / 2], int width,
+                                               int block) {
   const Rounding rounding(shared, place, block);
 #pragma unroll
   for (int chunk = 0; chunk < Traits::kTokens / kChunkTokens; ++chunk) {
-    if (chunk * kChunkTokens >= tile.rows) break;
+    if (chunk * kChunkTokens >= width) break;
     uint32_t words[16];
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
@@ -243,7 +242,7 @@ __device__ __forceinline__ void finish_packed_with_c(
         }
       }
     }
-    warpgroup_sync(place);
+    warpgroup_sync(place);  // everyone has read the buffer
     buffers.load_c(shared, args, place, tile, chunk + Traits::kChunkBuffers);
     buffers.advance();
   }

@@ -2,7 +2,6 @@
 // straight from the accumulators.
 #pragma once
 
-#include "cuda/ptx/fences.cuh"
 #include "cuda/ptx/shared_access.cuh"
 #include "cuda/sm90/chunks.cuh"
 #include "cuda/sm90/factors.cuh"
@@ -49,7 +48,7 @@ __device__ __forceinline__ void finish_wide(GmmStorage<Traits>& shared, const Gm
     if (kFactors && buffers.reads_c()) {
       base = buffers.wait_for_c(shared, place);
     } else {
-      base = buffers.claim(shared, place);
+      base = buffers.address(shared, place);
     }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {  // 8 tokens each
@@ -72,14 +71,12 @@ __device__ __forceinline__ void finish_wide(GmmStorage<Traits>& shared, const Gm
         ptx::store_shared(address, value[i]);
       }
     }
-    ptx::fence_async_shared();
-    warpgroup_sync(place);
-    if (place.leader()) send_wide<Traits>(args, place, tile, base, chunk * kWideChunkTokens);
+    buffers.publish(place);
+    if (buffers.issuer()) send_wide<Traits>(args, place, tile, base, chunk * kWideChunkTokens);
     if (kFactors && buffers.reads_c()) {
-      if (place.leader()) ptx::bulk_wait_group_read<0>();
       buffers.load_c(shared, args, place, tile, chunk + Traits::kChunkBuffers);
-      buffers.advance();
     }
+    buffers.advance();
   }
 }
 
@@ -89,17 +86,17 @@ __device__ __forceinline__ void store_wide_zeros(GmmStorage<Traits>& shared,
                                                  const GmmArguments& args,
                                                  const ConsumerPlace& place,
                                                  ChunkBuffers<Traits>& buffers, const Tile& tile) {
-  const uint32_t base = buffers.claim(shared, place);
+  const uint32_t base = buffers.address(shared, place);
   for (int offset = threadIdx.x % 128 * 4; offset < kChunkBytes; offset += 128 * 4) {
     ptx::store_shared(base + offset, 0.0f);
   }
-  ptx::fence_async_shared();
-  warpgroup_sync(place);
-  if (!place.leader()) return;
-  for (int first = 0; first < tile.rows; first += kWideChunkTokens) {
-    send_wide<Traits>(args, place, tile, base, first);
+  buffers.publish(place);
+  if (buffers.issuer()) {
+    for (int first = 0; first < tile.rows; first += kWideChunkTokens) {
+      send_wide<Traits>(args, place, tile, base, first);
+    }
   }
-  ptx::bulk_wait_group_read<0>();
+  buffers.advance();
 }
 
 }  // namespace cadre::sm90

@@ -49,7 +49,8 @@ struct GmmArguments {
   int m = 0;
   int n = 0;
   int k = 0;
-  bool zero_other_rows = true;  ///< tail and foreign rows: written with zeros, or left alone
+  uint32_t* tile_counter = nullptr;  ///< 0 before and after; null: tile t goes to CTA t mod grid
+  bool zero_other_rows = true;       ///< tail and foreign rows: written with zeros, or left alone
   cuda::GroupInputs groups;
   EpilogueArguments epilogue;
 };

@@ -64,16 +64,24 @@ struct NarrowShape {  // few rows a group, 8 x 24 KB, 2 chunks
 
 // One unit of work as the scheduler hands it to the other roles.
 struct Tile {
-  enum Kind : int { kProduct, kZero, kEnd };
-  enum Flags : int { kReadsC = 1 };  // beta of the group is not 0
-  int kind;
-  int flags;
-  int group;      // local group: index into rhs, alpha, beta and bias
-  int row;        // first row of lhs and out
+  enum Kind : uint32_t { kProduct, kZero, kEnd };
+
+  uint32_t
+      control;  // width | kind << 16 | reads_c << 24: what a consumer must know first, in one read
+  int group;    // local group: index into rhs, alpha, beta and bias
+  int row;      // first row of lhs and out
   int group_row;  // the same within the group
-  int rows;       // valid rows, at most `width`
+  int rows;       // valid rows: more than width - kTokenStep, at most width
   int feature;    // first column of out
-  int width;      // tokens computed, a multiple of kTokenStep
+  int unused[2];
+
+  // Tokens computed, a multiple of kTokenStep.
+  static __device__ __forceinline__ int width(uint32_t control) { return control & 0xffff; }
+  static __device__ __forceinline__ Kind kind(uint32_t control) {
+    return static_cast<Kind>(control >> 16 & 0xff);
+  }
+  // beta of the group is not 0.
+  static __device__ __forceinline__ bool reads_c(uint32_t control) { return control >> 24 != 0; }
 };
 static_assert(sizeof(Tile) == 32);
 
@@ -124,6 +132,11 @@ class Cursor {
   __device__ __forceinline__ uint32_t previous_slot() const { return (count_ - 1) % kSlots; }
   __device__ __forceinline__ uint32_t parity() const { return count_ / kSlots % 2; }
   __device__ __forceinline__ void advance() { ++count_; }
+  __device__ __forceinline__ Cursor next() const {
+    Cursor cursor = *this;
+    cursor.advance();
+    return cursor;
+  }
 
  private:
   uint32_t count_ = 0;

@@ -8,8 +8,6 @@
 namespace cadre::sm90 {
 namespace {
 
-constexpr uint32_t kRowBytes = 128;  // of every box: one swizzled row
-
 CUtensorMapDataType map_type(ElementKind kind) {
   switch (kind) {
     case ElementKind::kBf16:
@@ -20,8 +18,6 @@ CUtensorMapDataType map_type(ElementKind kind) {
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   }
 }
-
-int64_t size_of(ElementKind kind) { return kind == ElementKind::kF32 ? 4 : 2; }
 
 // Whether the epilogue is more than a rounding of the accumulator.
 bool has_factors(const EpilogueArguments& e) {
@@ -117,6 +113,7 @@ Status launch_gmm(const cuda::Launch& launch, const GmmCall& call, const GmmConf
   args.k = static_cast<int>(call.k);
   args.groups = call.groups;
   args.zero_other_rows = call.zero_other_rows;
+  args.tile_counter = call.tile_counter;
   args.epilogue = call.epilogue;
   args.epilogue.has_factors = has_factors(args.epilogue);
   const cuda::GridShape shape{.blocks = static_cast<unsigned>(config.ctas),

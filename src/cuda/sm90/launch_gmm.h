@@ -34,7 +34,8 @@ struct GmmCall {
   void* const* c_list = nullptr;
   cuda::GroupInputs groups;
   bool zero_other_rows = true;
-  EpilogueArguments epilogue;  ///< has_factors is set by launch_gmm
+  uint32_t* tile_counter = nullptr;  ///< 0 before and after; null: a fixed order of tiles
+  EpilogueArguments epilogue;        ///< has_factors is set by launch_gmm
 };
 
 Status launch_gmm(const cuda::Launch& launch, const GmmCall& call, const GmmConfig& config);

@@ -21,8 +21,8 @@ template <typename Traits>
 __device__ __forceinline__ void load_tokens(const GmmArguments& args, const Tile& tile,
                                             uint32_t destination, uint32_t full, int k) {
   constexpr int kBox = Traits::kTokenBox;
-  const int boxes = tile.width / kBox;
-  const int rest = tile.width % kBox;
+  const int boxes = Tile::width(tile.control) / kBox;
+  const int rest = Tile::width(tile.control) % kBox;
   for (int box = 0; box < boxes; ++box) {
     ptx::tma_load_2d(destination + box * kBox * kTileK * 2, &args.tokens_map, full,
                      ptx::kEvictNormal, k, tile.row + box * kBox);
@@ -64,8 +64,8 @@ __device__ void produce_operands(GmmStorage<Traits>& shared, const GmmArguments&
     const Tile tile = read_tile(shared, ring);
     release_tile(shared, ring);
     ring.advance();
-    if (tile.kind == Tile::kEnd) return;
-    if (tile.kind == Tile::kZero) continue;
+    if (Tile::kind(tile.control) == Tile::kEnd) return;
+    if (Tile::kind(tile.control) == Tile::kZero) continue;
 
     const CUtensorMap* weights = &args.weights_map;
     int weights_group = tile.group;
@@ -75,7 +75,7 @@ __device__ void produce_operands(GmmStorage<Traits>& shared, const GmmArguments&
       if (mapped_group != tile.group) ptx::fence_tensor_map_acquire(weights);
       mapped_group = tile.group;
     }
-    const uint32_t bytes = Traits::kWeightBytes + tile.width * kTileK * 2;
+    const uint32_t bytes = Traits::kWeightBytes + Tile::width(tile.control) * kTileK * 2;
     for (int block = 0; block < k_blocks; ++block) {
       const uint32_t full = ptx::shared_address(&shared.stage_full[stage.slot()]);
       const uint32_t base = ptx::shared_address(shared.stages[stage.slot()]);
@@ -105,8 +105,8 @@ __device__ void produce_epilogue_inputs(GmmStorage<Traits>& shared, const GmmArg
     __syncwarp();
     if (lane == 0) release_tile(shared, ring);
     ring.advance();
-    if (tile.kind == Tile::kEnd) return;
-    if (tile.kind == Tile::kZero || !needed) continue;
+    if (Tile::kind(tile.control) == Tile::kEnd) return;
+    if (Tile::kind(tile.control) == Tile::kZero || !needed) continue;
 
     ptx::mbarrier_wait(ptx::shared_address(&shared.inputs_empty), parity ^ 1);
     const float alpha = epilogue.alpha.data != nullptr ? read_factor(epilogue.alpha, tile.group)

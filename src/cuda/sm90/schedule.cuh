@@ -1,6 +1,6 @@
 // The scheduler warp: walks device-side group sizes 32 groups at a step and feeds tiles into a ring
-// in shared memory. Tile t of the grid belongs to CTA t mod gridDim.x. Bad sizes end the walk: what
-// follows counts as tail.
+// in shared memory. Tiles are numbered in one order, whoever computes them. Bad sizes end the walk:
+// what follows counts as tail.
 #pragma once
 
 #include <cstdint>
@@ -67,11 +67,14 @@ class GroupWindow {
     cut(static_cast<uint32_t>(index - start), token_tiles, from(owner, rows_), from(owner, row_),
         tile);
     tile.group = from(owner, group_);
-    tile.kind = from(owner, zero_) != 0 ? Tile::kZero : Tile::kProduct;
+    if (from(owner, zero_) != 0) tile.control |= Tile::kZero << 16;
     const EpilogueArguments& epilogue = args_.epilogue;
-    if (epilogue.has_c && group_beta(epilogue, tile.group) != 0.0f) tile.flags |= Tile::kReadsC;
+    if (epilogue.has_c && group_beta(epilogue, tile.group) != 0.0f) tile.control |= 1u << 24;
     return true;
   }
+
+  // All tiles there are; known once find() has returned false.
+  __device__ int64_t tiles() const { return tile_base_ + tiles_in_window_; }
 
  private:
   __device__ int from(int lane, int value) const { return __shfl_sync(0xffffffffu, value, lane); }
@@ -138,13 +141,13 @@ class GroupWindow {
     const uint32_t units = (rows + kTokenStep - 1) / kTokenStep;
     const uint32_t least = units / token_tiles;
     const uint32_t wider = units - least * token_tiles;  // the first ones are a step wider
-    tile.width = static_cast<int>(least + (token_tile < wider)) * kTokenStep;
+    const int width = static_cast<int>(least + (token_tile < wider)) * kTokenStep;
+    tile.control = width;
     const int start = static_cast<int>(token_tile * least + min(token_tile, wider)) * kTokenStep;
     tile.group_row = start;
     tile.row = row + start;
-    tile.rows = min(tile.width, rows - start);
+    tile.rows = min(width, rows - start);
     tile.feature = static_cast<int>(feature_tile) * Traits::kFeatures;
-    tile.flags = 0;
   }
 
   // One CTA reports; the first fault stays until the host has read it.
@@ -173,24 +176,38 @@ class GroupWindow {
   int64_t tiles_end_ = 0;  // inclusive sum of tiles within the window
 };
 
-// The ring's writing side: one warp.
+// The ring's writing side: one warp. The first tile of a CTA is given; with a counter the next ones
+// are claimed when there is room for them, so that CTAs with narrow tiles take more of them. Each
+// CTA that had a first tile fails to claim exactly once, so the claim numbered (tiles - 1) is the
+// last of all, and whoever gets it leaves the counter at 0.
 template <typename Traits>
 __device__ void schedule(GmmStorage<Traits>& shared, const GmmArguments& args) {
   const int lane = threadIdx.x % 32;
   GroupWindow<Traits> groups(args, lane);
   Cursor<kRingSlots> ring;
-  bool more = true;
-  for (int64_t index = blockIdx.x; more; index += gridDim.x) {
+  int64_t index = blockIdx.x;
+  int64_t claim = -1;
+  while (true) {
     Tile tile{};
-    more = groups.find(index, tile);
-    if (!more) tile.kind = Tile::kEnd;
+    const bool more = groups.find(index, tile);
+    if (!more) tile.control = Tile::kEnd << 16;
     ptx::mbarrier_wait(ptx::shared_address(&shared.ring_empty[ring.slot()]), ring.parity() ^ 1);
     if (lane == 0) {
       shared.ring[ring.slot()] = tile;
       ptx::mbarrier_arrive(ptx::shared_address(&shared.ring_full[ring.slot()]));
     }
+    if (!more) break;
     ring.advance();
+    if (args.tile_counter == nullptr) {
+      index += gridDim.x;
+      continue;
+    }
+    uint32_t claimed = 0;
+    if (lane == 0) claimed = atomicAdd(args.tile_counter, 1u);
+    claim = __shfl_sync(0xffffffffu, claimed, 0);
+    index = claim + gridDim.x;
   }
+  if (lane == 0 && claim >= 0 && claim == groups.tiles() - 1) atomicExch(args.tile_counter, 0u);
 }
 
 // The reading side: every thread that reads a tile waits for it; one thread of each reading warp
