@@ -85,7 +85,9 @@ def main():
     (BUILD / "tidy").mkdir(exist_ok=True)
     warned = 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for path, text in pool.map(check, chosen):
+        for done, (path, text) in enumerate(pool.map(check, chosen), start=1):
+            if done % 10 == 0:
+                print(f"{done} of {len(chosen)} files", flush=True)
             if text:
                 warned += 1
                 print(f"{path}:\n{text}", flush=True)
