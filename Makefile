@@ -41,7 +41,7 @@ test-packaging: ## test what users of an installed cadre meet: find_package, add
 
 asan: ## run the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@scripts/setup_apt.sh build test
-	@cmake --preset asan $(if $(CI),-DCADRE_WERROR=ON) >/dev/null
+	@cmake --preset asan -DCADRE_WERROR=OFF >/dev/null
 	@cmake --build build/asan -j $(JOBS)
 	@scripts/run_tests.sh --cpp-only asan --label-exclude packaging
 

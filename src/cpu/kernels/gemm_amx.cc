@@ -21,7 +21,7 @@ constexpr int kRows = 2 * kTileRows;
 constexpr int kNr = 32;
 constexpr int64_t kStepGranules = 16;
 constexpr int64_t kRowBytes = kPackedRowStride * 4;
-constexpr int64_t kPanelRowBytes = kNr * 4;  // of packed B, and of the accumulators
+constexpr int64_t kPanelRowBytes = int64_t{kNr} * 4;  // of packed B, and of the accumulators
 
 // Tiles 0 to 3: accumulators (top left, top right, bottom left, bottom right); 4, 5: A; 6, 7: B.
 struct alignas(64) TileConfig {
