@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""A plain `pip install .`, build isolation and all, gives a package whose fronts work in another environment.
+
+usage: python_package_test.py SOURCE_DIR WORK_DIR [SITE_PACKAGES]
+SITE_PACKAGES: a folder with NumPy, ml_dtypes and, for the PyTorch front, torch; it stands for what the target environment
+has installed. Without it the fronts are not imported, and the test says so (exit status 77: skipped).
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+NUMPY = """
+import cadre, numpy, sys
+assert not {'torch', 'jax'} & set(sys.modules)
+lhs, rhs = numpy.random.rand(6, 4), numpy.random.rand(3, 4, 5)
+out = cadre.gmm(lhs, rhs, [2, 0, 4])
+numpy.testing.assert_allclose(out[2:], lhs[2:] @ rhs[2])
+print(cadre.__version__, cadre._library.path)
+"""
+
+TORCH = """
+import cadre.torch, torch
+x, w = torch.rand(6, 4, requires_grad=True), torch.rand(3, 4, 5, requires_grad=True)
+y = cadre.torch.gmm(x, w, torch.tensor([2, 0, 4]))
+y.sum().backward()
+torch.testing.assert_close(y[2:], x[2:] @ w[2])
+assert w.grad.shape == w.shape
+print(cadre.torch._shim.path)
+"""
+
+
+def run(command, **environment):
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("CADRE_", "PYTHON"))
+    }
+    result = subprocess.run(
+        command, check=False, capture_output=True, text=True, env={**kept, **environment}, cwd="/"
+    )
+    return result.returncode, result.stdout, result.stderr
+
+
+def succeed(command, **environment):
+    code, out, err = run(command, **environment)
+    assert code == 0, f"{command} failed:\n{out}\n{err}"
+    return out.strip()
+
+
+def environment_in(folder, site_packages):
+    """A fresh virtual environment that also sees what is installed in site_packages. Returns its python."""
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    own = Path(
+        succeed([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
+    )
+    if site_packages:
+        (own / "target-environment.pth").write_text(f"{site_packages}\n")
+    return str(python)
+
+
+def check_fronts(python, cache, has_torch):
+    print("numpy front:", succeed([python, "-c", NUMPY]))
+    if not has_torch:
+        print("no torch in the target environment: its front is not tested")
+        return
+    without_compiler = {"PATH": "/nonexistent", "XDG_CACHE_HOME": str(cache), "CXX": ""}
+    code, _, err = run([python, "-c", TORCH], **without_compiler)
+    last = err.strip().splitlines()[-1]
+    assert (
+        code != 0 and last.startswith("ImportError: cadre.torch:") and "no C++ compiler" in last
+    ), err
+    print(
+        "torch front, compiled at first use:",
+        succeed([python, "-c", TORCH], XDG_CACHE_HOME=str(cache)),
+    )
+    assert list(cache.rglob("cadre_torch.so"))
+    # From the cache: no compiler is needed any more.
+    print("torch front, from the cache:", succeed([python, "-c", TORCH], **without_compiler))
+
+
+def main():
+    source, work = Path(sys.argv[1]), Path(sys.argv[2])
+    site_packages = Path(sys.argv[3]) if len(sys.argv) > 3 else None
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    python = environment_in(work / "plain", site_packages)
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    succeed(
+        [
+            *pip,
+            "wheel",
+            "--no-deps",
+            "--wheel-dir",
+            str(work / "dist"),
+            "-C",
+            f"build-dir={work / 'build'}",
+            str(source),
+        ]
+    )
+    (wheel,) = (work / "dist").glob("*.whl")
+    assert wheel.name.startswith("cadre_gmm-") and "-py3-none-" in wheel.name, wheel.name
+    succeed([*pip, "install", "--no-deps", str(wheel)])
+    print("installed", wheel.name)
+    if site_packages is None or not (site_packages / "numpy").is_dir():
+        print("no NumPy in the target environment: the fronts are not tested")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as cache:
+        check_fronts(python, Path(cache), (site_packages / "torch").is_dir())
+
+    editable = environment_in(work / "editable", site_packages)
+    pip = [editable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    succeed(
+        [
+            *pip,
+            "install",
+            "--no-deps",
+            "-C",
+            f"build-dir={work / 'build'}",
+            "--editable",
+            str(source),
+        ]
+    )
+    print("editable:", succeed([editable, "-c", NUMPY]))
+
+
+if __name__ == "__main__":
+    main()
