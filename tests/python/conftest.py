@@ -6,7 +6,6 @@ import zlib
 import numpy
 import pytest
 
-
 # pytest writes the first while it runs a test, torch the others when it first compiles something.
 WRITTEN_BY_OTHERS = (
     "PYTEST_CURRENT_TEST",

@@ -73,6 +73,14 @@ def test_import_needs_no_framework(tmp_path):
     assert result.stdout.strip() == "[]", result.stderr
 
 
+@pytest.mark.parametrize("framework, advice", [("torch", "pip install 'torch>=2.11'")])
+def test_missing_framework_is_an_import_error_that_says_what_to_do(tmp_path, framework, advice):
+    code = f"import sys; sys.modules[{framework!r}] = None; import cadre.{framework}"
+    result = run_python(code, tmp_path, CADRE_LIBRARY=str(cadre._library.path))
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"ImportError: cadre.{framework}:") and advice in last
+
+
 def test_structs_are_those_of_the_header(tmp_path):
     lines = [
         "#include <stdio.h>",

@@ -3,6 +3,11 @@
 Importing it loads the operators (torch.ops.cadre); without a prebuilt cadre_torch.so they are compiled once.
 """
 
+try:
+    import torch as _torch
+except ModuleNotFoundError as error:
+    raise ImportError("cadre.torch: PyTorch is not installed: pip install 'torch>=2.11'") from error
+
 # _shim comes first: it loads the operators that all else here refers to.
 # ruff: noqa: F401, I001
 from . import _shim
