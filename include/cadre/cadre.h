@@ -7,6 +7,7 @@
 #include "cadre/gmm.h"
 #include "cadre/grouped_gemm.h"
 #include "cadre/grouped_linear.h"
+#include "cadre/pack_weights.h"
 #include "cadre/status.h"
 #include "cadre/tensor.h"
 #include "cadre/tgmm.h"

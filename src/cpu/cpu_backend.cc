@@ -9,6 +9,7 @@
 #include "cpu/gemm_driver.h"
 #include "cpu/gemm_item.h"
 #include "cpu/kernel_table.h"
+#include "cpu/packed_weights.h"
 #include "cpu/threads.h"
 
 namespace cadre::cpu {
@@ -74,8 +75,14 @@ class CpuBackend final : public plan::Backend {
       return status;
     LoweredCall call;
     lower(problem, operands, &call);
+    std::vector<const PackedMatrix*> packed;
+    if (operands.packed_rhs != nullptr) {
+      Status status =
+          match_packed_weights(*operands.packed_rhs, problem, call.items, plan, &packed);
+      if (!status.ok()) return status;
+    }
     for (const GemmItem& rows : call.zero_rows) zero(rows);
-    return multiply_items(call.items, plan);
+    return multiply_items(call.items, plan, std::move(packed));
   }
 
   Status run_bias_grad(detail::ContextState& /*context*/, const plan::Problem& problem,

@@ -8,6 +8,7 @@
 #include "cpu/blocking.h"
 #include "cpu/gemm_item.h"
 #include "cpu/kernels/gemm_kernel.h"
+#include "cpu/packed_matrix.h"
 
 namespace cadre::cpu {
 
@@ -19,6 +20,8 @@ struct GemmPlan {
 
 /// Computes every item. The bits of an element depend on its row of A, its column of B and the
 /// kernel alone.
-Status multiply_items(const std::vector<GemmItem>& items, const GemmPlan& plan);
+/// `packed[i]`, where there is one, holds all of items[i].b for plan.kernel.
+Status multiply_items(const std::vector<GemmItem>& items, const GemmPlan& plan,
+                      std::vector<const PackedMatrix*> packed = {});
 
 }  // namespace cadre::cpu

@@ -100,6 +100,12 @@ class UnitRun {
            item_.m * item_.n * size > 2 * cache_sizes().l2_bytes;
   }
   int64_t bias_bytes() const { return item_.bias.data ? panels_ * kernel_.nr * 8 : 0; }
+  /// Panels of the unit that were packed before; k0 is where a block of k starts.
+  const char* packed_at(int64_t k0, int64_t panel) const {
+    const PackedLayout& layout = unit_.packed->layout;
+    return unit_.packed->data +
+           layout.offset_bytes(k0 / layout.k_block, unit_.n_begin / kernel_.nr + panel);
+  }
   const void* widen_bias(char* memory) const;
   void finish(int64_t tile, int64_t panel, int64_t panels, const char* acc) const;
   struct Piece {
@@ -160,6 +166,9 @@ PrefetchWalk UnitRun::walk_over(int64_t k0, int64_t k, int64_t panel, int64_t pa
   const int64_t col = panel * kernel_.nr;
   const int64_t cols = std::min(panels * kernel_.nr, cols_ - col);
   if (k <= 0 || cols <= 0) return {};
+  if (unit_.packed) {
+    return {packed_at(k0, panel), ceil_div(cols, kernel_.nr) * b_panel_bytes(k), 0, 1, 0};
+  }
   const auto size = static_cast<int64_t>(size_of(b_.dtype));
   const char* start = static_cast<const char*>(element_at(b_, k0, col));
   if (b_.col_stride == 1) return {start, cols * size, b_.row_stride * size, k, 0};
@@ -176,20 +185,23 @@ PrefetchWalk UnitRun::walk_over_rows(int64_t tile, int64_t k0, int64_t k) const 
 }
 
 bool UnitRun::blocked() {
-  const int64_t k_blocks = std::max<int64_t>(ceil_div(item_.k, blocking_.k_block), 1);
+  const int64_t k_blocks = unit_.packed
+                               ? unit_.packed->layout.blocks()
+                               : std::max<int64_t>(ceil_div(item_.k, blocking_.k_block), 1);
   const int64_t k_step = std::max<int64_t>(int64_t{16} * kernel_.granule_k, kernel_.k_step);
-  const int64_t k_block = round_up(std::max<int64_t>(ceil_div(item_.k, k_blocks), 1), k_step);
+  const int64_t even_block = round_up(std::max<int64_t>(ceil_div(item_.k, k_blocks), 1), k_step);
+  const int64_t k_block = unit_.packed ? unit_.packed->layout.k_block : even_block;
   const int64_t acc_tiles = k_blocks > 1 ? tiles_ : 1;
   const int64_t acc_bytes = panels_ * acc_tile_bytes();
-  const int64_t sizes[] = {a_tile_bytes(), panels_ * b_panel_bytes(k_block), acc_tiles * acc_bytes,
-                           bias_bytes()};
+  const int64_t b_bytes = unit_.packed ? 0 : panels_ * b_panel_bytes(k_block);
+  const int64_t sizes[] = {a_tile_bytes(), b_bytes, acc_tiles * acc_bytes, bias_bytes()};
   int64_t total = 0;
   for (const int64_t size : sizes) total += Arena::padded(size);
   auto* memory = static_cast<char*>(Scratch::of_this_thread().reserve(static_cast<size_t>(total)));
   if (!memory) return false;
   Arena arena(memory);
   char* const a_packed = arena.take(sizes[0]);
-  char* const b_packed = arena.take(sizes[1]);
+  char* const b_scratch = arena.take(sizes[1]);
   char* const acc = arena.take(sizes[2]);
   bias_ = widen_bias(arena.take(sizes[3]));
 
@@ -199,10 +211,11 @@ bool UnitRun::blocked() {
     const bool last = block == k_blocks - 1;
     // B: [k, cols] -> panels.
     const int64_t panel_bytes = b_panel_bytes(k);
-    for (int64_t panel = 0; panel < panels_; ++panel) {
+    for (int64_t panel = 0; panel < panels_ && !unit_.packed; ++panel) {
       kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel),
-                     b_packed + panel * panel_bytes);
+                     b_scratch + panel * panel_bytes);
     }
+    const char* const b_packed = unit_.packed ? packed_at(k0, 0) : b_scratch;
     PrefetchWalk walk =
         last ? PrefetchWalk{} : walk_over(k0 + k, std::min(k_block, item_.k - k0 - k), 0, panels_);
     // A: every row tile against all panels.
@@ -238,14 +251,15 @@ bool UnitRun::blocked() {
 bool UnitRun::resident() {
   const int64_t segment_k = kMaxGranules * kernel_.granule_k;
   const int64_t segments = std::max<int64_t>(ceil_div(item_.k, segment_k), 1);
-  const bool along_n = b_.col_stride == 1;
+  const bool along_n = b_.col_stride == 1 && !unit_.packed;
   const bool unpacked =
       along_n && tiles_ == 1 && kernel_.reads_unpacked_f32 && b_.dtype == DType::kF32;
-  const Piece piece{.k = unpacked ? blocking_.stream_k : blocking_.piece_k,
-                    .panels = along_n ? std::min(blocking_.row_panels, panels_) : 1};
+  Piece piece{.k = unpacked ? blocking_.stream_k : blocking_.piece_k,
+              .panels = along_n ? std::min(blocking_.row_panels, panels_) : 1};
+  if (unit_.packed) piece.k = unit_.packed->layout.k_block;
   const int64_t acc_panels = unpacked ? panels_ : piece.panels;
   const int64_t sizes[] = {segments * tiles_ * a_tile_bytes(),
-                           piece.panels * b_panel_bytes(piece.k),
+                           unit_.packed ? 0 : piece.panels * b_panel_bytes(piece.k),
                            acc_panels * tiles_ * acc_tile_bytes(), bias_bytes()};
   int64_t total = 0;
   for (const int64_t size : sizes) total += Arena::padded(size);
@@ -290,14 +304,14 @@ void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* ac
     // A single tile has too few steps to spread the prefetches over: ask before packing.
     if (tiles_ == 1) prefetch_all(&next);
     const int64_t panel_bytes = b_panel_bytes(k);
-    for (int64_t j = 0; j < panels; ++j) {
+    for (int64_t j = 0; j < panels && !unit_.packed; ++j) {
       kernel_.pack_b(part(b_, k0, (panel0 + j) * kernel_.nr), k, panel_cols(panel0 + j),
                      b + j * panel_bytes);
     }
     for (int64_t tile = 0; tile < tiles_; ++tile) {
       char* const tile_acc = acc + tile * piece.panels * acc_tile_bytes();
       multiply_piece(a, k0, k, tile,
-                     {.b = b,
+                     {.b = unit_.packed ? packed_at(k0, panel0) : b,
                       .b_panel_bytes = panel_bytes,
                       .b_granule_bytes = int64_t{kernel_.nr} * kernel_.granule_bytes,
                       .acc = tile_acc,

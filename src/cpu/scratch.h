@@ -21,6 +21,12 @@ class Scratch {
     return memory_.get();
   }
 
+  /// A second buffer, for what this thread lends to the others of its call.
+  void* reserve_shared(size_t bytes) {
+    if (!shared_) shared_ = std::make_unique<Scratch>();
+    return shared_->reserve(bytes);
+  }
+
   static Scratch& of_this_thread() {
     thread_local Scratch scratch;
     return scratch;
@@ -33,6 +39,7 @@ class Scratch {
   };
   std::unique_ptr<void, Free> memory_;
   size_t capacity_ = 0;
+  std::unique_ptr<Scratch> shared_;
 };
 
 }  // namespace cadre::cpu

@@ -31,38 +31,58 @@ struct Cut {
   int64_t rows, columns;  ///< pieces
 };
 
-Cut cut_of(const GemmItem& item, const GemmPlan& plan, double unit_cost, bool resident) {
+bool stays_resident(const GemmItem& item, const GemmPlan& plan) {
+  return item.m <= kMaxResidentRows &&
+         packed_a_bytes(item, *plan.kernel) <= plan.blocking.a_bytes_max;
+}
+
+int64_t wanted_units(const GemmItem& item, double total, const GemmPlan& plan) {
+  if (plan.threads == 1) return 1;
+  const double unit_cost = total / static_cast<double>(plan.threads * kUnitsPerThread);
+  return static_cast<int64_t>(cost_of(item) / std::max(unit_cost, 1.0)) + 1;
+}
+
+/// Rows first: B is packed once for all of them, and a wide unit packs A less often. Columns only
+/// where there are too few rows to go round.
+Cut cut_of(const GemmItem& item, double total, const GemmPlan& plan) {
   const GemmKernel& kernel = *plan.kernel;
   const int64_t panels = ceil_div(item.n, kernel.nr);
-  const int64_t wanted =
-      plan.threads == 1 ? 1 : static_cast<int64_t>(cost_of(item) / unit_cost) + 1;
-  const int64_t most_columns = std::max<int64_t>(item.n / kMinUnitColumns, 1);
-  if (resident) return {1, std::min({wanted, most_columns, panels})};
+  const int64_t wanted = wanted_units(item, total, plan);
+  const int64_t most_columns = std::min(std::max<int64_t>(item.n / kMinUnitColumns, 1), panels);
+  if (stays_resident(item, plan)) return {1, std::min(wanted, most_columns)};
   Cut cut{ceil_div(item.m, plan.blocking.m_block),
           ceil_div(panels, plan.blocking.n_block / kernel.nr)};
   if (cut.rows * cut.columns >= wanted) return cut;
-  // Columns first: a narrower block of B is still packed once; another block of rows packs B again.
-  cut.columns = std::clamp(ceil_div(wanted, cut.rows), cut.columns, std::min(most_columns, panels));
   const int64_t most_rows = std::max(item.m / kMinUnitRows, cut.rows);
   cut.rows = std::clamp(ceil_div(wanted, cut.columns), cut.rows, most_rows);
+  cut.columns =
+      std::clamp(ceil_div(wanted, cut.rows), cut.columns, std::max(most_columns, cut.columns));
   return cut;
 }
 
 }  // namespace
 
-std::vector<WorkUnit> make_work_units(const std::vector<GemmItem>& items, const GemmPlan& plan) {
-  const GemmKernel& kernel = *plan.kernel;
+double total_work(const std::vector<GemmItem>& items) {
   double total = 0;
   for (const GemmItem& item : items) total += cost_of(item);
-  const double unit_cost =
-      std::max(total / static_cast<double>(plan.threads * kUnitsPerThread), 1.0);
+  return total;
+}
 
+bool shares_packed_b(const GemmItem& item, double total, const GemmPlan& plan) {
+  if (plan.threads == 1 || item.m == 0 || item.n == 0 || stays_resident(item, plan)) return false;
+  return cut_of(item, total, plan).rows > 1;
+}
+
+std::vector<WorkUnit> make_work_units(const std::vector<GemmItem>& items,
+                                      const std::vector<const PackedMatrix*>& packed,
+                                      const GemmPlan& plan) {
+  const GemmKernel& kernel = *plan.kernel;
+  const double total = total_work(items);
   std::vector<WorkUnit> units;
-  for (const GemmItem& item : items) {
+  for (size_t index = 0; index < items.size(); ++index) {
+    const GemmItem& item = items[index];
     if (item.m == 0 || item.n == 0) continue;
-    const bool resident =
-        item.m <= kMaxResidentRows && packed_a_bytes(item, kernel) <= plan.blocking.a_bytes_max;
-    const Cut cut = cut_of(item, plan, unit_cost, resident);
+    const Cut cut = cut_of(item, total, plan);
     const int64_t panels = ceil_div(item.n, kernel.nr);
     const int64_t row_tiles = ceil_div(item.m, kernel.mr);
     for (int64_t j = 0; j < cut.columns; ++j) {
@@ -72,7 +92,8 @@ std::vector<WorkUnit> make_work_units(const std::vector<GemmItem>& items, const 
                             .m_end = std::min(row_tiles * (i + 1) / cut.rows * kernel.mr, item.m),
                             .n_begin = panels * j / cut.columns * kernel.nr,
                             .n_end = std::min(panels * (j + 1) / cut.columns * kernel.nr, item.n),
-                            .resident = resident};
+                            .packed = packed.empty() ? nullptr : packed[index],
+                            .resident = stays_resident(item, plan)};
         if (unit.m_begin < unit.m_end && unit.n_begin < unit.n_end) units.push_back(unit);
       }
     }

@@ -25,7 +25,7 @@ TEST(CpuWorkUnits, CoverEveryElementOnce) {
                                        item_of(300, 700, 40), item_of(65, 1000, 900),
                                        item_of(7, 0, 5),      item_of(2000, 33, 0)};
   for (const int threads : {1, 2, 16}) {
-    const std::vector<WorkUnit> units = make_work_units(items, plan_with(threads));
+    const std::vector<WorkUnit> units = make_work_units(items, {}, plan_with(threads));
     for (const GemmItem& item : items) {
       std::vector<int> visits(static_cast<size_t>(item.m * item.n), 0);
       for (const WorkUnit& unit : units) {
@@ -50,7 +50,7 @@ TEST(CpuWorkUnits, SkewLeavesNoThreadIdle) {
   for (const std::vector<GemmItem>& items : {skewed, single}) {
     for (const int threads : {2, 16, 64}) {
       double total = 0, largest = 0;
-      for (const WorkUnit& unit : make_work_units(items, plan_with(threads))) {
+      for (const WorkUnit& unit : make_work_units(items, {}, plan_with(threads))) {
         const auto work = static_cast<double>(unit.m_end - unit.m_begin) *
                           static_cast<double>(unit.n_end - unit.n_begin);
         total += work;
