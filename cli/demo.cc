@@ -234,7 +234,7 @@ Status run_steps(Context& context, MoeLayer& layer, bool json, Demo* demo) {
                      {"op", 9},
                      {"kernel", 16},
                      {"time", 10, true},
-                     {"GFLOP/s", 10, true},
+                     {"speed", 16, true},
                      {"error/tolerance", 15, true},
                      {"check", 5}},
                     json);
@@ -243,7 +243,7 @@ Status run_steps(Context& context, MoeLayer& layer, bool json, Demo* demo) {
     Status status = run_step(context, reference, step, demo->device, progress, &result);
     if (!status.ok()) return status;
     table.row({result.name, result.op, result.kernel, format_seconds(result.seconds),
-               fmt::format("{:.2f}", result.gflops), fmt::format("{:.3f}", result.check.ratio),
+               format_flops(result.gflops * 1e9), fmt::format("{:.3f}", result.check.ratio),
                verdict(result.check.passed())});
     demo->results.push_back(std::move(result));
   }

@@ -72,7 +72,7 @@ void print_text(const nlohmann::json& info) {
     fmt::print("CUDA      in this build; no device here\n");
   }
   for (const auto& device : cuda["devices"]) {
-    fmt::print("CUDA      {}: {}, sm_{}, {} SMs, {}\n", device["index"].get<int>(),
+    fmt::print("CUDA      {}: {}, compute capability {}, {} SMs, {}\n", device["index"].get<int>(),
                device["name"].get<std::string>(), device["compute_capability"].get<std::string>(),
                device["sm_count"].get<int>(), format_bytes(device["memory_bytes"].get<double>()));
   }

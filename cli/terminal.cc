@@ -66,6 +66,11 @@ std::string format_seconds(double seconds) {
   return fmt::format("{:.2f} s", seconds);
 }
 
+std::string format_flops(double flops_per_second) {
+  if (flops_per_second < 1e13) return fmt::format("{:.2f} GFLOP/s", flops_per_second * 1e-9);
+  return fmt::format("{:.1f} TFLOP/s", flops_per_second * 1e-12);
+}
+
 std::string format_bytes(double bytes) {
   constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;

@@ -47,6 +47,9 @@ std::string verdict(bool passed);
 /// "1.50 ms", "820 us", "2.10 s"
 std::string format_seconds(double seconds);
 
+/// "127.26 GFLOP/s", "554.8 TFLOP/s"
+std::string format_flops(double flops_per_second);
+
 /// "32.0 KiB", "1.5 MiB"
 std::string format_bytes(double bytes);
 
