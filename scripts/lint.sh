@@ -15,6 +15,7 @@ check() {
 check "formatting" scripts/format.sh --check
 check "include directions" python3 scripts/check_includes.py
 check "regressions table" python3 scripts/check_regressions.py
+check "links in the docs" python3 scripts/check_docs.py
 check "clang-tidy" python3 scripts/run_tidy.py
 
 if ((${#failed[@]})); then
