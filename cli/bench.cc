@@ -56,7 +56,7 @@ int run(const BenchOptions& options, const std::string& json_path, const std::st
                                ", but the benchmarks in this build are for: ", device_names())));
   }
   // The file is made before the measuring, so that a wrong path costs no minutes.
-  nlohmann::json document = {{"cadre", version()}, {"command", command}};
+  nlohmann::json document = {{"schema", 1}, {"cadre", version()}, {"command", command}};
   if (!json_path.empty()) {
     if (Status status = write_file(json_path, document); !status.ok()) {
       return report("bench", status);
