@@ -3,6 +3,7 @@
 
 #include "backend/registry.h"
 #include "ops/dispatch.h"
+#include "ops/guarded.h"
 #include "ops/memory_span.h"
 #include "ops/problem_of.h"
 
@@ -116,23 +117,27 @@ Status select(Context& context, const BiasGradArgs& args, const CheckedCall& cal
 }  // namespace
 
 Status bias_grad(Context& context, const BiasGradArgs& args) {
-  CheckedCall call;
-  if (Status status = check(args, &call); !status.ok()) return status;
-  backend::Selection selection;
-  if (Status status = select(context, args, call, &selection); !status.ok()) return status;
-  if (!args.dbias.given() && !args.dbias_scale.given()) return {};
-  return selection.backend->run_bias_grad(context.state(), call.problem, selection.config, args,
-                                          call.offsets);
+  return ops::guarded("bias_grad", [&]() -> Status {
+    CheckedCall call;
+    if (Status status = check(args, &call); !status.ok()) return status;
+    backend::Selection selection;
+    if (Status status = select(context, args, call, &selection); !status.ok()) return status;
+    if (!args.dbias.given() && !args.dbias_scale.given()) return {};
+    return selection.backend->run_bias_grad(context.state(), call.problem, selection.config, args,
+                                            call.offsets);
+  });
 }
 
 Status bias_grad_workspace_size(Context& context, const BiasGradArgs& args, size_t* size_bytes) {
-  *size_bytes = 0;
-  CheckedCall call;
-  if (Status status = check(args, &call); !status.ok()) return status;
-  backend::Selection selection;
-  if (Status status = select(context, args, call, &selection); !status.ok()) return status;
-  *size_bytes = selection.backend->workspace_size(call.problem, selection.config);
-  return {};
+  return ops::guarded("bias_grad", [&]() -> Status {
+    *size_bytes = 0;
+    CheckedCall call;
+    if (Status status = check(args, &call); !status.ok()) return status;
+    backend::Selection selection;
+    if (Status status = select(context, args, call, &selection); !status.ok()) return status;
+    *size_bytes = selection.backend->workspace_size(call.problem, selection.config);
+    return {};
+  });
 }
 
 Status ops::problem_of(const BiasGradArgs& args, plan::Problem* problem) {

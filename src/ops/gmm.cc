@@ -2,6 +2,7 @@
 #include "cadre/gmm.h"
 
 #include "ops/dispatch.h"
+#include "ops/guarded.h"
 #include "ops/problem_of.h"
 
 namespace cadre {
@@ -140,15 +141,19 @@ Status check(const GmmArgs& args, Call* call) {
 }  // namespace
 
 Status gmm(Context& context, const GmmArgs& args) {
-  Call call;
-  if (Status status = check(args, &call); !status.ok()) return status;
-  return ops::run(context, call, args.options);
+  return ops::guarded("gmm", [&]() -> Status {
+    Call call;
+    if (Status status = check(args, &call); !status.ok()) return status;
+    return ops::run(context, call, args.options);
+  });
 }
 
 Status gmm_workspace_size(Context& context, const GmmArgs& args, size_t* size_bytes) {
-  Call call;
-  if (Status status = check(args, &call); !status.ok()) return status;
-  return ops::workspace_size(context, call, args.options, size_bytes);
+  return ops::guarded("gmm", [&]() -> Status {
+    Call call;
+    if (Status status = check(args, &call); !status.ok()) return status;
+    return ops::workspace_size(context, call, args.options, size_bytes);
+  });
 }
 
 Status ops::problem_of(const GmmArgs& args, plan::Problem* problem) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ops/dispatch.h"
+#include "ops/guarded.h"
 #include "ops/problem_of.h"
 #include "plan/grouped_dims.h"
 
@@ -103,16 +104,20 @@ Status check(const GroupedGemmArgs& args, Call* call) {
 }  // namespace
 
 Status grouped_gemm(Context& context, const GroupedGemmArgs& args) {
-  Call call;
-  if (Status status = check(args, &call); !status.ok()) return status;
-  return ops::run(context, call, args.options);
+  return ops::guarded("grouped_gemm", [&]() -> Status {
+    Call call;
+    if (Status status = check(args, &call); !status.ok()) return status;
+    return ops::run(context, call, args.options);
+  });
 }
 
 Status grouped_gemm_workspace_size(Context& context, const GroupedGemmArgs& args,
                                    size_t* size_bytes) {
-  Call call;
-  if (Status status = check(args, &call); !status.ok()) return status;
-  return ops::workspace_size(context, call, args.options, size_bytes);
+  return ops::guarded("grouped_gemm", [&]() -> Status {
+    Call call;
+    if (Status status = check(args, &call); !status.ok()) return status;
+    return ops::workspace_size(context, call, args.options, size_bytes);
+  });
 }
 
 Status ops::problem_of(const GroupedGemmArgs& args, plan::Problem* problem) {

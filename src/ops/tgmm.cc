@@ -2,6 +2,7 @@
 #include "cadre/tgmm.h"
 
 #include "ops/dispatch.h"
+#include "ops/guarded.h"
 #include "ops/problem_of.h"
 
 namespace cadre {
@@ -71,15 +72,19 @@ Status check(const TgmmArgs& args, Call* call) {
 }  // namespace
 
 Status tgmm(Context& context, const TgmmArgs& args) {
-  Call call;
-  if (Status status = check(args, &call); !status.ok()) return status;
-  return ops::run(context, call, args.options);
+  return ops::guarded("tgmm", [&]() -> Status {
+    Call call;
+    if (Status status = check(args, &call); !status.ok()) return status;
+    return ops::run(context, call, args.options);
+  });
 }
 
 Status tgmm_workspace_size(Context& context, const TgmmArgs& args, size_t* size_bytes) {
-  Call call;
-  if (Status status = check(args, &call); !status.ok()) return status;
-  return ops::workspace_size(context, call, args.options, size_bytes);
+  return ops::guarded("tgmm", [&]() -> Status {
+    Call call;
+    if (Status status = check(args, &call); !status.ok()) return status;
+    return ops::workspace_size(context, call, args.options, size_bytes);
+  });
 }
 
 Status ops::problem_of(const TgmmArgs& args, plan::Problem* problem) {

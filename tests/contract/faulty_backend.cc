@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <new>
 
 #include "backend/registry.h"
 #include "verify/element.h"
@@ -267,6 +268,7 @@ Status FaultyBackend::run(detail::ContextState& context, const plan::Problem& pr
                           const plan::Config& config, const plan::Operands& operands,
                           const CallOptions& options) const {
   ++calls_;
+  if (fault_ == Fault::kThrows) throw std::bad_alloc();
   if (fault_ == Fault::kRoundsTowardsZero && problem.out.dtype == DType::kBF16) {
     return run_cut_off(context, problem, config, operands, options);
   }
@@ -300,6 +302,7 @@ Status FaultyBackend::run(detail::ContextState& context, const plan::Problem& pr
 Status FaultyBackend::run_bias_grad(detail::ContextState& context, const plan::Problem& problem,
                                     const plan::Config& config, const BiasGradArgs& args,
                                     const std::vector<int64_t>& host_offsets) const {
+  if (fault_ == Fault::kThrows) throw std::bad_alloc();
   std::vector<int64_t> offsets = host_offsets;
   if (fault_ == Fault::kBiasGradReadsTail) offsets.back() = problem.m;
   std::vector<double> before;

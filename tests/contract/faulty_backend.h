@@ -10,6 +10,7 @@ namespace cadre::contract {
 
 enum class Fault {
   kNone,
+  kThrows,            ///< std::bad_alloc from inside the backend
   kWrongGroup,        ///< weights of another group
   kSwappedTranspose,  ///< weights read as if stored the other way round
   kUnwrittenTail,     ///< tail rows keep what they held instead of zero

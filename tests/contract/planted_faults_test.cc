@@ -108,6 +108,24 @@ TEST_P(PlantedFaults, IsCaught) {
 INSTANTIATE_TEST_SUITE_P(All, PlantedFaults, testing::ValuesIn(kPlanted),
                          [](const auto& planted) { return std::string(planted.param.name); });
 
+TEST(Exceptions, DoNotLeaveAnOp) {
+  Context context(faulty_options());
+  faulty_backend().plant(Fault::kThrows);
+  const auto run = [&](const Case& c) {
+    const verify::CaseData data = verify::make_data(c, verify::host_memory());
+    return verify::call(context, c, data);
+  };
+  for (const auto& [op, c] : {std::pair{"gmm", gmm::basic(kF32)},
+                              {"tgmm", tgmm::basic(kF32)},
+                              {"grouped_gemm", grouped_gemm::basic(kF32)},
+                              {"bias_grad", bias_grad::basic(kF32)}}) {
+    const Status status = run(c);
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    EXPECT_EQ(status.message(), std::string(op) + ": out of host memory");
+  }
+  faulty_backend().plant(Fault::kNone);
+}
+
 class DifferentialFaults : public testing::TestWithParam<Fault> {};
 
 TEST_P(DifferentialFaults, AreFoundByRandomCases) {

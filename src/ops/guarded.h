@@ -1,0 +1,25 @@
+// No exception leaves an op.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include "cadre/status.h"
+#include "core/text.h"
+
+namespace cadre::ops {
+
+/// Runs `body`, which returns a Status, and turns what it throws into kInternal.
+template <typename Body>
+Status guarded(std::string_view op, Body body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return Status::internal(text(op, ": out of host memory"));
+  } catch (const std::exception& error) {
+    return Status::internal(text(op, ": ", error.what()));
+  }
+}
+
+}  // namespace cadre::ops
