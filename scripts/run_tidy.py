@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "lint"
-CHECKED = ("src", "cli", "bench", "examples")
+CHECKED = ("src", "verify", "cli", "bench", "examples")
 
 
 def configure():

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "tests/support/subjects.h"
 
 namespace cadre::verify {
@@ -19,6 +21,26 @@ TEST_P(Differential, RandomCasesAgreeWithTheExactResult) {
   const DifferentialReport report = run_differential(backend.subject(), options);
   EXPECT_EQ(report.cases_run, options.cases);
   for (const CaseFailure& failure : report.failures) ADD_FAILURE() << to_string(failure);
+}
+
+TEST_P(Differential, ThreadsMayShareAContext) {
+  const tests::BackendUnderTest backend(GetParam());
+  constexpr int kThreads = 4;
+  DifferentialReport reports[kThreads];
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      DifferentialOptions options;
+      options.cases = tests::kSanitized ? 20 : 60;
+      options.seed = 1000000 + 1000 * static_cast<uint64_t>(i);
+      reports[i] = run_differential(backend.subject(), options);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const DifferentialReport& report : reports) {
+    EXPECT_TRUE(report.passed());
+    for (const CaseFailure& failure : report.failures) ADD_FAILURE() << to_string(failure);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Differential, testing::ValuesIn(tests::backend_and_isa_names()),

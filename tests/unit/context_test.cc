@@ -89,6 +89,9 @@ TEST(Context, UnknownOptionsAreReportedByStatusAndEveryCall) {
   options.num_threads = -1;
   EXPECT_EQ(Context(options).status().message(), "context: num_threads = -1, expected 0 or more");
   options = {};
+  options.isa = "mmx";
+  EXPECT_EQ(Context(options).status().message().find("context: isa = \"mmx\""), 0u);
+  options = {};
   options.sm_count = -2;
   EXPECT_EQ(Context(options).status().message(), "context: sm_count = -2, expected 0 or more");
 }
