@@ -4,7 +4,7 @@ import torch
 
 from .. import _options
 from .._errors import wrong_type, wrong_value
-from . import _arguments
+from . import _arguments, _dtypes
 from ._calls import call
 from ._errors import translated
 
@@ -61,34 +61,9 @@ def gmm(
     )
     tail_code = _options.tail("gmm", tail)
     precision_code = _options.precision("gmm", precision)
-    listed = isinstance(rhs, (list, tuple)) or isinstance(bias, (list, tuple))
     try:
         lhs, rhs = _arguments.autocast(lhs, rhs)
-        if out is not None or c is not None or beta is not None or accumulate:
-            return _gmm_into(
-                lhs,
-                rhs,
-                group_sizes,
-                alpha,
-                bias,
-                bias_scale,
-                row_scale,
-                offset_tensor,
-                group_offset,
-                transpose_rhs,
-                alpha_value,
-                tail_code,
-                precision_code,
-                out,
-                out_dtype,
-                c,
-                beta,
-                accumulate,
-            )
-        if tail == "untouched":
-            raise wrong_value(
-                "gmm", "tail", "'untouched' without out", "an out whose tail rows are kept"
-            )
+        # What the operators share, in their order, behind lhs, rhs, group_sizes, alpha and bias.
         common = (
             bias_scale,
             row_scale,
@@ -98,11 +73,18 @@ def gmm(
             alpha_value,
             tail_code,
             precision_code,
-            out_dtype,
         )
-        if listed:
-            return call(_gmm_list_op, lhs, _list(rhs), group_sizes, alpha, _list(bias), *common)
-        return call(_gmm_op, lhs, rhs, group_sizes, alpha, bias, *common)
+        if out is not None or c is not None or beta is not None or accumulate:
+            product = (lhs, _list(rhs), group_sizes, alpha, _list(bias), *common)
+            return _gmm_into(product, out, out_dtype, c, beta, accumulate)
+        if tail == "untouched":
+            raise wrong_value(
+                "gmm", "tail", "'untouched' without out", "an out whose tail rows are kept"
+            )
+        if isinstance(rhs, (list, tuple)) or isinstance(bias, (list, tuple)):
+            lists = (lhs, _list(rhs), group_sizes, alpha, _list(bias))
+            return call(_gmm_list_op, *lists, *common, out_dtype)
+        return call(_gmm_op, lhs, rhs, group_sizes, alpha, bias, *common, out_dtype)
     except (RuntimeError, AttributeError, TypeError) as error:
         tensors = {
             "lhs": lhs,
@@ -118,76 +100,23 @@ def gmm(
         raise translated("gmm", error, tensors) from None
 
 
-def _gmm_into(
-    lhs,
-    rhs,
-    group_sizes,
-    alpha,
-    bias,
-    bias_scale,
-    row_scale,
-    offset_tensor,
-    group_offset,
-    transpose_rhs,
-    alpha_value,
-    tail,
-    precision,
-    out,
-    out_dtype,
-    c,
-    beta,
-    accumulate,
-):
+def _gmm_into(product, out, out_dtype, c, beta, accumulate):
+    """gmm with a buffer or with c. `product`: gmm_out's arguments up to precision."""
+    lhs, rhs, _, alpha, bias, bias_scale, row_scale, _, _, transpose_rhs, *_ = product
     beta_value, beta = _beta("gmm", beta, accumulate)
-    _arguments.refuse_gradients(
-        "gmm",
-        {
-            "lhs": lhs,
-            "rhs": rhs,
-            "alpha": alpha,
-            "bias": bias,
-            "bias_scale": bias_scale,
-            "row_scale": row_scale,
-            "c": c,
-            "beta": beta,
-        },
-    )
+    inputs = {"lhs": lhs, "rhs": rhs, "alpha": alpha, "bias": bias, "c": c, "beta": beta}
+    scales = {"bias_scale": bias_scale, "row_scale": row_scale}
+    _arguments.refuse_gradients("gmm", {**inputs, **scales})
     if out is None:
         if c is None:
             raise wrong_value("gmm", "out", None, "a tensor, because accumulate or beta adds to it")
-        first = rhs[0] if isinstance(rhs, (list, tuple)) else rhs
-        dtype = out_dtype or _product_dtype("gmm", lhs, first)
+        dtype = out_dtype or _dtypes.product("gmm", lhs.dtype, rhs[0].dtype)
         # With beta the library keeps rows that no group covers, so they must hold something.
-        out = lhs.new_zeros((lhs.shape[0], first.shape[-2 if transpose_rhs else -1]), dtype=dtype)
+        out = lhs.new_zeros((lhs.shape[0], rhs[0].shape[-2 if transpose_rhs else -1]), dtype=dtype)
     elif out_dtype is not None:
         raise wrong_value("gmm", "out_dtype", out_dtype, "None because out is given")
-    buffers = _arguments.outputs("gmm", "out", out)
-    _ops.gmm_out(
-        lhs,
-        _list(rhs),
-        group_sizes,
-        alpha,
-        _list(bias),
-        bias_scale,
-        row_scale,
-        offset_tensor,
-        group_offset,
-        transpose_rhs,
-        alpha_value,
-        tail,
-        precision,
-        _list(c),
-        beta,
-        beta_value,
-        buffers,
-    )
+    _ops.gmm_out(*product, _list(c), beta, beta_value, _arguments.outputs("gmm", "out", out))
     return out
-
-
-def _product_dtype(op, lhs, rhs):
-    from ._dtypes import product
-
-    return product(op, lhs.dtype, rhs.dtype)
 
 
 def _beta(op, beta, accumulate):
