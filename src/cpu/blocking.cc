@@ -18,7 +18,10 @@ Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches) {
   // cache line of A and the period of the prefetches; 14 rows in 32 KiB give 292 granules, rounded
   // down to 288.
   const int64_t row_bytes = int64_t{kernel.mr} * kernel.granule_bytes;
-  const int64_t granules = std::min(round_down(caches.l1_bytes / 2 / row_bytes, 16), kMaxGranules);
+  // At least 256, whatever the tile: accumulators are read and written once for a block, and AMX
+  // tiles (32 rows) would otherwise spend a tenth of their time on that.
+  const int64_t in_l1 = std::max<int64_t>(round_down(caches.l1_bytes / 2 / row_bytes, 16), 256);
+  const int64_t granules = std::min(in_l1, kMaxGranules);
   blocking.k_block = granules * kernel.granule_k;
   // The packed block of B (k block x n block) is used by every panel of A and should stay in L2,
   // with room for the source of the next block, which is prefetched meanwhile, and for the

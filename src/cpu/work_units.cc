@@ -12,6 +12,9 @@ constexpr int64_t kUnitsPerThread = 6;
 /// Below this a unit costs more to hand out and to pack for than it saves.
 constexpr int64_t kMinUnitColumns = 128;
 constexpr int64_t kMinUnitRows = 128;
+/// From this many units on it is cheaper to fetch packed panels from the core that packed them than
+/// to pack them again.
+constexpr int64_t kMinSharingUnits = 8;
 /// Above this a packed block of B pays for itself.
 constexpr int64_t kMaxResidentRows = 64;
 
@@ -42,8 +45,8 @@ int64_t wanted_units(const GemmItem& item, double total, const GemmPlan& plan) {
   return static_cast<int64_t>(cost_of(item) / std::max(unit_cost, 1.0)) + 1;
 }
 
-/// Rows first: B is packed once for all of them, and a wide unit packs A less often. Columns only
-/// where there are too few rows to go round.
+/// Columns first: a narrower block of B is still packed once, by the thread that uses it. Rows
+/// where that isn't enough.
 Cut cut_of(const GemmItem& item, double total, const GemmPlan& plan) {
   const GemmKernel& kernel = *plan.kernel;
   const int64_t panels = ceil_div(item.n, kernel.nr);
@@ -53,10 +56,10 @@ Cut cut_of(const GemmItem& item, double total, const GemmPlan& plan) {
   Cut cut{ceil_div(item.m, plan.blocking.m_block),
           ceil_div(panels, plan.blocking.n_block / kernel.nr)};
   if (cut.rows * cut.columns >= wanted) return cut;
-  const int64_t most_rows = std::max(item.m / kMinUnitRows, cut.rows);
-  cut.rows = std::clamp(ceil_div(wanted, cut.columns), cut.rows, most_rows);
   cut.columns =
       std::clamp(ceil_div(wanted, cut.rows), cut.columns, std::max(most_columns, cut.columns));
+  const int64_t most_rows = std::max(item.m / kMinUnitRows, cut.rows);
+  cut.rows = std::clamp(ceil_div(wanted, cut.columns), cut.rows, most_rows);
   return cut;
 }
 
@@ -70,7 +73,7 @@ double total_work(const std::vector<GemmItem>& items) {
 
 bool shares_packed_b(const GemmItem& item, double total, const GemmPlan& plan) {
   if (plan.threads == 1 || item.m == 0 || item.n == 0 || stays_resident(item, plan)) return false;
-  return cut_of(item, total, plan).rows > 1;
+  return cut_of(item, total, plan).rows >= kMinSharingUnits;
 }
 
 std::vector<WorkUnit> make_work_units(const std::vector<GemmItem>& items,

@@ -93,11 +93,11 @@ TEST_P(PackedOnEveryIsa, PackedWeightsGiveTheSameBits) {
 
 TEST_P(PackedOnEveryIsa, SharedPanelsGiveTheSameBits) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
-    const Layer layer(dtype, false, {5, 900, 0, 40}, 700, 200);
+    const Layer layer(dtype, false, {5, 1200, 0, 40}, 700, 200);
     const cpu::GemmKernel& kernel = *cpu::find_kernel(
         GetParam(), dtype, dtype, dtype == DType::kI8 ? DType::kI32 : DType::kF32);
     const cpu::GemmPlan plan{&kernel, cpu::make_blocking(kernel, cpu::cache_sizes()), 4};
-    const cpu::GemmItem large{.m = 900, .n = layer.n, .k = layer.k};
+    const cpu::GemmItem large{.m = 1200, .n = layer.n, .k = layer.k};
     ASSERT_TRUE(cpu::shares_packed_b(large, cpu::total_work({large}), plan));
     const std::string isa(cpu::name_of(GetParam()));
     std::vector<char> expected, got;
