@@ -35,6 +35,12 @@ inline void check(cadre_status_code code) {
   if (code != CADRE_OK) fail(code, cadre_status_message());
 }
 
+/// For torch's own C functions; the headers' macro for this has one name in torch 2.11 and another
+/// later.
+inline void check_torch(AOTITorchError code) {
+  if (code != AOTI_TORCH_SUCCESS) fail(CADRE_INTERNAL, "cadre: a call of libtorch failed");
+}
+
 inline void expect_rank(const char* op, const char* argument, const Tensor& tensor, int64_t rank) {
   if (tensor.dim() == rank) return;
   fail(CADRE_INVALID, std::string(op) + ": " + argument + ".rank = " +
@@ -218,13 +224,12 @@ inline Tensor empty(const Tensor& like, const std::vector<int64_t>& shape, Scala
   }
   int32_t device_type = 0;
   int32_t device_index = 0;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index));
+  check_torch(aoti_torch_get_device_type(like.get(), &device_type));
+  check_torch(aoti_torch_get_device_index(like.get(), &device_index));
   const auto type = torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype));
   AtenTensorHandle handle = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(shape.size()),
-                                                         shape.data(), strides.data(), type,
-                                                         device_type, device_index, &handle));
+  check_torch(aoti_torch_empty_strided(static_cast<int64_t>(shape.size()), shape.data(),
+                                       strides.data(), type, device_type, device_index, &handle));
   return Tensor(handle);
 }
 

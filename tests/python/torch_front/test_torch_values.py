@@ -194,6 +194,10 @@ def test_grouped_mm_takes_what_torch_rejects(device):
     expected, magnitude = oracle.gmm(as_numpy(a), as_numpy(b), [2, 0, 4], bias=as_numpy(bias))
     assert_close(out, expected, magnitude, 5)
     assert (out[6:] == 0).all()
+    for other in ([2, 2, 6], offs.to(torch.uint32), offs.cpu()):
+        assert equal(
+            cadre.torch.grouped_mm(a, b, offs=other, bias=bias, out_dtype=torch.float32), out
+        )
 
 
 @pytest.mark.parametrize("trans_b", [False, True])

@@ -15,7 +15,12 @@ def _sizes(offs):
     offs = _arguments.sizes(_OP, "offs", offs)
     if offs.dim() != 1:
         raise wrong_value(_OP, "offs.rank", offs.dim(), 1)
-    return torch.diff(offs, prepend=offs.new_zeros(1))
+    if offs.dtype == torch.uint32:
+        offs = offs.to(torch.int64)  # torch subtracts no uint32
+    # Two kernels; torch.diff with its zero to prepend takes three.
+    sizes = offs.clone()
+    sizes[1:] -= offs[:-1]
+    return sizes
 
 
 def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
