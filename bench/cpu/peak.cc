@@ -38,6 +38,7 @@ double best_rate(int threads, double operations, Work work) {
 }
 
 constexpr int64_t kRounds = 200000;
+constexpr int64_t kAmxRounds = 50000;
 
 #if defined(__x86_64__)
 // Twelve independent accumulators: more than latency times throughput of any of these. The
@@ -86,7 +87,7 @@ struct alignas(64) TileConfig {
   void name() {                                                                                    \
     const TileConfig config;                                                                       \
     __asm__ volatile("ldtilecfg %0" : : "m"(config));                                              \
-    for (int64_t i = 0; i < kRounds / 4; ++i) {                                                    \
+    for (int64_t i = 0; i < kAmxRounds; ++i) {                                                     \
       __asm__ volatile(instruction " %tmm6, %tmm4, %tmm0\n" instruction                            \
                                    " %tmm7, %tmm4, %tmm1\n" instruction                            \
                                    " %tmm6, %tmm5, %tmm2\n" instruction " %tmm7, %tmm5, %tmm3\n"); \
@@ -97,7 +98,7 @@ CADRE_AMX_LOOP(amx_bf16, "tdpbf16ps")
 CADRE_AMX_LOOP(amx_int8, "tdpbssd")
 
 constexpr double kLoop = 12.0 * kRounds;
-constexpr double kAmxLoop = 4.0 * (kRounds / 4);
+constexpr double kAmxLoop = 4.0 * kAmxRounds;
 
 CpuPeak measure_x86(cpu::Isa isa, int threads) {
   CpuPeak peak;
