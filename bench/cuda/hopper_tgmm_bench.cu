@@ -1,9 +1,10 @@
 // Times the Hopper tgmm kernel (weight gradients) on the training shapes against a dense cuBLAS
 // product of the same m, k, n in the same run. Results are checked first.
-// usage: hopper_tgmm_bench [--only TEXT] [--case bf16|f32] [--repeats N] [--skew S] [--json FILE]
-//        [--instances] [--orders]
-//   --case: bf16 output, or accumulation into fp32; --instances: every instantiation, not only the
-//   chosen one; --orders: other orders of tiles
+// usage: hopper_tgmm_bench [--only TEXT] [--case bf16|f16|f32] [--repeats N] [--skew S]
+//        [--json FILE] [--instances] [--orders]
+//   --case: output of the operands' type, or (f32) bf16 operands accumulated into fp32; default:
+//   bf16 and f32; --instances: every instantiation, not only the chosen one; --orders: other
+//   heights of the bands of tiles
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -36,20 +37,21 @@ struct Sample {
 };
 
 // One warp for each sample: the product in fp32, and what the kernel gave.
-__global__ void sample_products(const __nv_bfloat16* lhs, const __nv_bfloat16* rhs, const void* out,
-                                bool wide, const Sample* samples, int64_t k, int64_t n, float* want,
+template <typename T>
+__global__ void sample_products(const T* lhs, const T* rhs, const void* out, bool wide,
+                                const Sample* samples, int64_t k, int64_t n, float* want,
                                 float* got) {
   const Sample s = samples[blockIdx.x];
   float sum = 0;
   for (int64_t r = s.begin + threadIdx.x; r < s.end; r += 32) {
-    sum += __bfloat162float(lhs[r * k + s.row]) * __bfloat162float(rhs[r * n + s.column]);
+    sum += static_cast<float>(lhs[r * k + s.row]) * static_cast<float>(rhs[r * n + s.column]);
   }
   for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
   if (threadIdx.x != 0) return;
   const int64_t at = (s.group * k + s.row) * n + s.column;
   want[blockIdx.x] = sum;
   got[blockIdx.x] = wide ? static_cast<const float*>(out)[at]
-                         : __bfloat162float(static_cast<const __nv_bfloat16*>(out)[at]);
+                         : static_cast<float>(static_cast<const T*>(out)[at]);
 }
 
 template <typename T>
@@ -71,8 +73,9 @@ class Workload {
  public:
   // lhs = dy [m, n], rhs = x [m, k]: the gradient of weights stored [g, n, k], as a Linear has
   // them.
-  Workload(const Shape& shape, double skew, int sm_count)
-      : m_(shape.m()),
+  Workload(const Shape& shape, double skew, int sm_count, DType element)
+      : element_(element),
+        m_(shape.m()),
         k_(shape.n),
         n_(shape.k),
         groups_(shape.num_groups),
@@ -87,12 +90,18 @@ class Workload {
         fault_(4) {
     device_sizes_.upload(sizes_);
     fault_.fill_byte(0);
-    randomize<__nv_bfloat16>(lhs_, 1, 1.0f);
-    randomize<__nv_bfloat16>(rhs_, 2, 0.05f);
+    if (element == DType::kBF16) {
+      randomize<__nv_bfloat16>(lhs_, 1, 1.0f);
+      randomize<__nv_bfloat16>(rhs_, 2, 0.05f);
+    } else {
+      randomize<__half>(lhs_, 1, 1.0f);
+      randomize<__half>(rhs_, 2, 0.05f);
+    }
   }
 
   TgmmCall call(DType output, bool accumulates) const {
     TgmmCall call;
+    call.element = element_;
     call.output = output;
     call.k = k_;
     call.n = n_;
@@ -123,6 +132,7 @@ class Workload {
 
   // Relative error over samples, corners of every matrix among them; infinite if any output is not
   // finite. Accumulation starts from zeros here.
+  template <typename T>
   double error(const Contender& contender) {
     std::vector<Sample> samples;
     uint32_t state = 12345;
@@ -151,14 +161,14 @@ class Workload {
     bad.fill_byte(0);
     out_.fill_byte(contender.config.instance->with_c ? 0 : 0xff);
     launch(contender);
-    sample_products<<<count, 32>>>(lhs_.as<__nv_bfloat16>(), rhs_.as<__nv_bfloat16>(), out_.as(),
-                                   wide, device_samples.as<Sample>(), k_, n_, want.as<float>(),
+    sample_products<<<count, 32>>>(lhs_.as<T>(), rhs_.as<T>(), out_.as(), wide,
+                                   device_samples.as<Sample>(), k_, n_, want.as<float>(),
                                    got.as<float>());
     auto* bad_count = bad.as<unsigned long long>();
     if (wide) {
       count_not_finite<<<1024, 256>>>(out_.as<float>(), groups_ * k_ * n_, bad_count);
     } else {
-      count_not_finite<<<1024, 256>>>(out_.as<__nv_bfloat16>(), groups_ * k_ * n_, bad_count);
+      count_not_finite<<<1024, 256>>>(out_.as<T>(), groups_ * k_ * n_, bad_count);
     }
     BENCH_CUDA(cudaDeviceSynchronize());
     if (bad.download<unsigned long long>()[0] != 0) return INFINITY;
@@ -176,7 +186,8 @@ class Workload {
   void run_dense(const DenseCublas& dense) const {
     if (!dense.available()) return;
     dense.weight_gradient(lhs_.as(), rhs_.as(), out_.as(), static_cast<int>(m_),
-                          static_cast<int>(k_), static_cast<int>(n_), CUDA_R_16BF);
+                          static_cast<int>(k_), static_cast<int>(n_),
+                          element_ == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F);
   }
 
   double flops() const { return 2.0 * m_ * k_ * n_; }
@@ -187,30 +198,36 @@ class Workload {
   }
 
  private:
+  DType element_;
   int64_t m_, k_, n_, groups_;
   int sm_count_;
   std::vector<int64_t> sizes_;
   DeviceBuffer lhs_, rhs_, out_, device_sizes_, offsets_, plan_, fault_;
 };
 
-std::string describe(const char* result, const TgmmConfig& config) {
+std::string describe(const std::string& result, const TgmmConfig& config) {
   std::ostringstream name;
   name << result << " " << config.instance->name.substr(10) << " band " << config.band;
   return name.str();
 }
 
+DType element_of(const Options& options) {
+  return options.result == "f16" ? DType::kF16 : DType::kBF16;
+}
+
 // The chosen configuration first, then what was asked for beside it.
 std::vector<Contender> contenders_of(const Workload& work, const Options& options) {
   std::vector<Contender> contenders;
+  const DType element = element_of(options);
   for (const bool accumulates : {false, true}) {
-    const char* result = accumulates ? "f32" : "bf16";
+    const std::string result(accumulates ? "f32" : name_of(element));
     if (!options.result.empty() && options.result != result) continue;
-    const DType output = accumulates ? DType::kF32 : DType::kBF16;
+    const DType output = accumulates ? DType::kF32 : element;
     const sm90::TgmmShape shape = work.shape_of(output, accumulates);
-    const TgmmConfig chosen = choose_tgmm_config(DType::kBF16, shape);
+    const TgmmConfig chosen = choose_tgmm_config(element, shape);
     std::vector<TgmmConfig> configs = {chosen};
     if (options.instances) {
-      for (const sm90::TgmmInstance& instance : sm90::tgmm_instances_of(DType::kBF16)) {
+      for (const sm90::TgmmInstance& instance : sm90::tgmm_instances_of(element)) {
         if (&instance == chosen.instance || instance.with_c != accumulates) continue;
         configs.push_back({.instance = &instance});
       }
@@ -227,13 +244,15 @@ std::vector<Contender> contenders_of(const Workload& work, const Options& option
 
 bool bench(const Shape& shape, double skew, const Options& options, const DenseCublas& dense,
            int sm_count, std::vector<std::string>* rows) {
-  Workload work(shape, skew, sm_count);
+  const DType element = element_of(options);
+  Workload work(shape, skew, sm_count, element);
   const std::vector<Contender> contenders = contenders_of(work, options);
   bool right = true;
   std::vector<double> errors;
   std::vector<std::function<void()>> timed = {[&] { work.run_dense(dense); }};
   for (const Contender& contender : contenders) {
-    errors.push_back(work.error(contender));
+    errors.push_back(element == DType::kBF16 ? work.error<__nv_bfloat16>(contender)
+                                             : work.error<__half>(contender));
     right = right && errors.back() < (contender.call.output == DType::kF32 ? 1e-4 : 4e-3);
     timed.push_back([&] { work.launch(contender); });
   }
@@ -292,7 +311,10 @@ int run(const Options& options) {
   }
   if (!options.json.empty()) {
     std::ofstream file(options.json);
-    file << "{\"repeats\": " << options.repeats << ", \"rows\": [\n";
+    cudaDeviceProp properties;
+    BENCH_CUDA(cudaGetDeviceProperties(&properties, 0));
+    file << "{\"device\": \"" << properties.name << "\", \"repeats\": " << options.repeats
+         << ", \"rows\": [\n";
     for (size_t i = 0; i < rows.size(); ++i) {
       file << rows[i] << (i + 1 < rows.size() ? ",\n" : "\n");
     }

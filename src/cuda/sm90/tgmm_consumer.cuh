@@ -130,7 +130,7 @@ __device__ __forceinline__ void tgmm_consume(TgmmStorage<Traits>& shared, const 
       chunk.advance_by(chunks);
       continue;
     }
-    TgmmExtent extent = TgmmExtent::of<Traits>(tile, args.k, args.n);
+    TgmmExtent extent(tile, args.k);
     extent.atoms_a = ptx::uniform(extent.atoms_a);
     extent.atoms_b = ptx::uniform(extent.atoms_b);
     TgmmAccumulator<Traits> acc;

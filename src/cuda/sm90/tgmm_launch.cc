@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/device.h"
 #include "cuda/tensor_map.h"
 
 namespace cadre::sm90 {
@@ -87,9 +88,10 @@ TgmmConfig choose_tgmm_config(DType element, const TgmmShape& shape) {
 cudaError_t launch_tgmm(const TgmmCall& call, const TgmmConfig& config,
                         const TgmmWorkspace& workspace, int sm_count, cudaStream_t stream) {
   const TgmmInstance& instance = *config.instance;
-  cudaError_t error =
-      cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(instance.shared_bytes));
+  cudaError_t error = cuda::load_kernel(instance.kernel);
+  if (error != cudaSuccess) return error;
+  error = cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(instance.shared_bytes));
   if (error != cudaSuccess) return error;
 
   TgmmArguments args;

@@ -24,7 +24,7 @@ struct TgmmChunkGrid {
   __device__ __forceinline__ int count() const { return Traits::kHalves * per_half; }
 };
 
-// One thread. Chunks of a group with beta = 0 are passed on as they are.
+// One thread. Chunks of a group with beta = 0, or beyond the tile, are passed on as they are.
 template <typename Traits>
 __device__ void tgmm_load_c(TgmmStorage<Traits>& shared, const TgmmArguments& args) {
   const TgmmChunkGrid<Traits> grid(args);
@@ -42,7 +42,7 @@ __device__ void tgmm_load_c(TgmmStorage<Traits>& shared, const TgmmArguments& ar
       for (int i = 0; i < grid.per_half; ++i) {
         const uint32_t barrier = loaded + chunk.slot * 8;
         ptx::mbarrier_wait(empty + chunk.slot * 8, chunk.parity ^ 1);
-        if (tile.beta == 0.0f) {
+        if (tile.beta == 0.0f || i * grid.columns >= tile.columns) {
           ptx::mbarrier_arrive(barrier);
         } else {
           ptx::mbarrier_arrive_expect(barrier, kTgmmChunkBytes);
@@ -83,11 +83,10 @@ __device__ void tgmm_store_chunks(TgmmStorage<Traits>& shared, const TgmmArgumen
           }
           ptx::mbarrier_wait(barrier, chunk.parity);
         }
-        const int n = tile.n + i * grid.columns;
         const int k = tile.k + half * 64;
-        if (n < args.n && k < args.k) {
-          ptx::tma_store_4d(&args.out_map, chunks + chunk.slot * kTgmmChunkBytes, n, k,
-                            tile.out_low, tile.out_high);
+        if (i * grid.columns < tile.columns && k < args.k) {
+          ptx::tma_store_4d(&args.out_map, chunks + chunk.slot * kTgmmChunkBytes,
+                            tile.n + i * grid.columns, k, tile.out_low, tile.out_high);
         }
         ptx::bulk_commit_group();
         if (unread >= 0) {

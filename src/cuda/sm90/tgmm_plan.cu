@@ -1,5 +1,6 @@
 // The kernel before a tgmm product: one block turns sizes on the device into groups with checked
 // rows, longest first, and sets the tile counter to zero.
+#include "cuda/device.h"
 #include "cuda/group_inputs.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/sm90/tgmm_plan.h"
@@ -32,6 +33,7 @@ __global__ void __launch_bounds__(cuda::kScanThreads)
     int place = i;
     if (sorts) {
       place = 0;
+#pragma unroll 8
       for (int j = 0; j < num_local; ++j) {
         place += rows[j] > group.rows || (rows[j] == group.rows && j < i);
       }
@@ -44,6 +46,8 @@ __global__ void __launch_bounds__(cuda::kScanThreads)
 
 cudaError_t launch_tgmm_plan(const cuda::GroupInputs& inputs, int64_t* offsets, TgmmPlan* plan,
                              cudaStream_t stream) {
+  const cudaError_t error = cuda::load_kernel(reinterpret_cast<const void*>(&tgmm_plan_kernel));
+  if (error != cudaSuccess) return error;
   cudaLaunchAttribute overlap;
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;

@@ -23,7 +23,7 @@ __device__ void tgmm_produce(TgmmStorage<Traits>& shared, const TgmmArguments& a
     tgmm_release_tile(shared, ring);
     ring.advance();
     if (tile.is_end()) return;
-    const TgmmExtent extent = TgmmExtent::of<Traits>(tile, args.k, args.n);
+    const TgmmExtent extent = TgmmExtent(tile, args.k);
     const int bytes = (extent.atoms_a + extent.atoms_b) * kTgmmAtomBytes;
     const int end = tile.row + tile.rows;
     int bound = kRaggedBound - tile.rows;

@@ -36,28 +36,32 @@ __device__ __forceinline__ void tgmm_locate(const TgmmMatrices& matrices, int gr
 }
 
 // The tiles of one matrix of out, in bands along k that are swept along n: tiles that run together
-// share their columns of lhs and rhs in L2.
+// share their columns of lhs and rhs in L2. Widths differ by at most 64 columns, so that there is
+// no thin tile at the edge.
 struct TgmmTileOrder {
   uint32_t tiles_k;
   uint32_t tiles_n;
   uint32_t tiles;  // of a group
   uint32_t band;
-  int tile_n;
+  uint32_t atoms;  // of 64 columns in a tile
+  uint32_t wider;  // tiles with one more, the first ones
 
   __device__ TgmmTileOrder(const TgmmArguments& args, int columns)
       : tiles_k((args.k + kTgmmTileK - 1) / kTgmmTileK),
         tiles_n((args.n + columns - 1) / columns),
         tiles(tiles_k * tiles_n),
         band(args.band),
-        tile_n(columns) {}
+        atoms((args.n + 63) / 64 / tiles_n),
+        wider((args.n + 63) / 64 % tiles_n) {}
 
-  __device__ void locate(uint32_t index, int* k, int* n) const {
+  __device__ void locate(uint32_t index, TgmmTile* tile) const {
     const uint32_t first = index / (band * tiles_n) * band;
     const uint32_t inside = index - first * tiles_n;
     const uint32_t height = min(band, tiles_k - first);
     const uint32_t column = inside / height;
-    *k = static_cast<int>(first + inside - column * height) * kTgmmTileK;
-    *n = static_cast<int>(column) * tile_n;
+    tile->k = static_cast<int>(first + inside - column * height) * kTgmmTileK;
+    tile->n = static_cast<int>(column * atoms + min(column, wider)) * 64;
+    tile->columns = static_cast<int>(atoms + (column < wider)) * 64;
   }
 };
 
@@ -87,7 +91,7 @@ __device__ void tgmm_schedule(TgmmStorage<Traits>& shared, const TgmmArguments& 
       loaded = place;
     }
     if (more) {
-      order.locate(number - place * order.tiles, &tile.k, &tile.n);
+      order.locate(number - place * order.tiles, &tile);
     } else {
       tile.row = -1;
     }

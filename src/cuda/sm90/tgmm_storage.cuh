@@ -10,7 +10,8 @@ inline constexpr int kTgmmTileK = 128;        // columns of lhs, rows of out: op
 inline constexpr int kTgmmBlockRows = 64;     // rows of lhs and rhs in a stage: what is summed over
 inline constexpr int kTgmmAtomBytes = 8192;   // 64 rows x 64 columns of 16 bits: one TMA box
 inline constexpr int kTgmmChunkBytes = 8192;  // 64 rows x 128 bytes of out: one TMA box
-inline constexpr int kTgmmRingSlots = 4;
+inline constexpr int kTgmmRingSlots =
+    3;  // tiles between the one that is claimed and the one that is stored
 inline constexpr int kTgmmThreads = 384;  // one warpgroup that feeds, two that multiply
 
 // What one instantiation fixes. Each consumer warpgroup owns every second tile of 128 x kTileN and
@@ -38,7 +39,8 @@ struct alignas(16) TgmmTile {
   int c_low, c_high;
   float alpha;
   float beta;
-  int unused[2];
+  int columns;  // of rhs and out, a multiple of 64: at most kTileN
+  int unused;
 
   __device__ __forceinline__ bool is_end() const { return row < 0; }
 };
@@ -84,16 +86,13 @@ __device__ __forceinline__ int tgmm_blocks(const TgmmTile& tile) {
   return (tile.rows + kTgmmBlockRows - 1) / kTgmmBlockRows;
 }
 
-// 64-wide atoms of a tile's operands that hold any column: at the edge of out a tile is narrower.
+// 64-wide atoms of a tile's operands: at the edge of out a tile is narrower.
 struct TgmmExtent {
   int atoms_a;  // 1 or 2
   int atoms_b;  // 1 to kTileN / 64
 
-  template <typename Traits>
-  static __device__ __forceinline__ TgmmExtent of(const TgmmTile& tile, int k, int n) {
-    return {min(Traits::kHalves, (k - tile.k + 63) / 64),
-            min(Traits::kAtomsB, (n - tile.n + 63) / 64)};
-  }
+  __device__ __forceinline__ TgmmExtent(const TgmmTile& tile, int k)
+      : atoms_a(min(kTgmmTileK / 64, (k - tile.k + 63) / 64)), atoms_b(tile.columns / 64) {}
 };
 
 }  // namespace cadre::sm90
