@@ -208,13 +208,18 @@ void add_ladder(const std::string& op, DType dtype, int threads, std::vector<Cas
   }
 }
 
-/// A named layer, scaled down until one product takes about a tenth of a second at 500 GFLOP/s.
+/// A named layer, scaled down until one product takes about a tenth of a second at 500 GFLOP/s and
+/// its weights half a gigabyte.
 void add_shape(const shapes::Shape& full, const std::string& op, DType dtype, int threads,
                double skew, std::vector<Case>* cases) {
+  const auto too_large = [dtype](const shapes::Shape& shape) {
+    const double weights = static_cast<double>(shape.k) * static_cast<double>(shape.n);
+    return 2.0 * weights * static_cast<double>(shape.m()) > 5e10 ||
+           weights * static_cast<double>(shape.num_groups) * static_cast<double>(size_of(dtype)) >
+               5e8;
+  };
   shapes::Shape shape = full;
-  for (int64_t divisor = 2;
-       2.0 * static_cast<double>(shape.m() * shape.k) * static_cast<double>(shape.n) > 5e10;
-       ++divisor) {
+  for (int64_t divisor = 2; too_large(shape); ++divisor) {
     shape = shapes::scaled_down(full, divisor);
   }
   cases->push_back({.label = text(full.name, skew > 0 ? " skewed" : ""),

@@ -1,0 +1,68 @@
+// cadre bench --device cpu: every field of the result file, and errors before anything is measured.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "run_cli.h"
+
+namespace cadre::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+TEST(CliBenchCpu, ResultFileHoldsEveryField) {
+  char path[] = "/tmp/cadre_bench_test_XXXXXX";
+  const int file = mkstemp(path);
+  ASSERT_GE(file, 0);
+  close(file);
+  const CliResult result = run_cli(std::string("bench --device cpu --op gmm_nt --dtype bf16 "
+                                               "--shape decode-qwen3-30b-w2 --repeats 1 --json ") +
+                                       path,
+                                   "CADRE_NUM_THREADS=1");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json document = json::parse(std::ifstream(path));
+  std::remove(path);
+  for (const char* field : {"schema", "machine", "command", "results"}) {
+    EXPECT_TRUE(document.contains(field)) << field;
+  }
+  EXPECT_EQ(document["checks_passed"], true);
+  ASSERT_EQ(document["results"].size(), 2u);  // a balanced and a skewed router
+  for (const json& row : document["results"]) {
+    for (const char* field : {"op", "dtype", "m", "k", "n", "num_groups", "threads", "median_s",
+                              "gflops", "limit_gflops", "share", "max_error", "rivals"}) {
+      EXPECT_TRUE(row.contains(field)) << field;
+    }
+    EXPECT_EQ(row["op"], "gmm_nt");
+    EXPECT_EQ(row["threads"], 1);
+    EXPECT_EQ(row["num_groups"], 128);
+    EXPECT_GT(row["median_s"].get<double>(), 0);
+    EXPECT_GT(row["limit_gflops"].get<double>(), 0);
+  }
+}
+
+TEST(CliBenchCpu, BadOptionsAreUsageErrorsThatListWhatThereIs) {
+  const struct {
+    const char* arguments;
+    const char* expected;
+  } cases[] = {{"--op gnn", "expected gmm, gmm_nt"},
+               {"--dtype f8", "expected f64, f32"},
+               {"--shape nonesuch", "qwen3-30b-w13"}};
+  for (const auto& bad : cases) {
+    const CliResult result = run_cli(std::string("bench --device cpu ") + bad.arguments);
+    EXPECT_EQ(result.exit_code, 2) << bad.arguments;
+    EXPECT_THAT(result.err, HasSubstr(bad.expected));
+  }
+}
+
+TEST(CliBenchCpu, UnknownIsaListsWhatThereIs) {
+  const CliResult result = run_cli("bench --device cpu", "CADRE_ISA=avx1024");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("scalar"));
+}
+
+}  // namespace
+}  // namespace cadre::test
