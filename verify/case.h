@@ -74,6 +74,7 @@ struct Case {
   bool large_values = false;     ///< int8 alone: all near 127, so that sums pass 2^24
   bool sizes_on_device = false;  ///< sizes, offset, extents and pointer lists; no effect on a CPU
   Precision precision = Precision::kDefault;
+  bool packed_weights = false;  ///< gmm on a CPU: with weights packed ahead
 
   int64_t local_groups() const;
   /// Rows before the first local group, and behind the last one.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "cadre/pack_weights.h"
+
 namespace cadre::verify {
 namespace {
 
@@ -289,6 +291,14 @@ Status call(Context& context, const Case& c, const CaseData& data) {
     return tensor ? tensor->vector_view() : TensorView{};
   };
   const GroupedTensor bias = data.bias ? data.bias->vectors() : GroupedTensor{};
+  PackedWeights packed;
+  if (c.packed_weights && data.rhs->tensor().device.kind == DeviceKind::kCpu) {
+    const PackWeightsArgs weights{.rhs = data.rhs->tensor(),
+                                  .transpose_rhs = c.transpose_rhs,
+                                  .lhs_dtype = c.lhs,
+                                  .out_dtype = c.out};
+    if (Status status = pack_weights(context, weights, &packed); !status.ok()) return status;
+  }
   switch (c.op) {
     case Op::kGmm:
       return gmm(context, {.lhs = data.lhs->matrix_view(),
@@ -305,6 +315,7 @@ Status call(Context& context, const Case& c, const CaseData& data) {
                            .row_scale = view(data.row_scale),
                            .tail = c.tail,
                            .group_offset = offset_of(c, data),
+                           .packed_rhs = packed.empty() ? nullptr : &packed,
                            .options = options});
     case Op::kTgmm:
       return tgmm(context, {.lhs = data.lhs->matrix_view(),

@@ -99,6 +99,7 @@ class Generator {
     choose_nan_group();
     case_.sizes_on_device = random_.chance(0.5);
     if (random_.chance(0.25)) case_.vector_stride = random_.pick<int64_t>({2, 3, -1});
+    if (case_.op == Op::kGmm) case_.packed_weights = random_.chance(0.2);
     return case_;
   }
 

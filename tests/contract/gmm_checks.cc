@@ -301,6 +301,30 @@ Failures empty_things(const Subject& subject, const DTypes& types) {
   return check_all(subject, cases);
 }
 
+Failures packed_weights(const Subject& subject, const DTypes& types) {
+  std::vector<Case> cases;
+  for (bool transposed : {false, true}) {
+    for (const Layout& layout : odd_layouts(Placement::kStacked)) {
+      Case c = basic(types);
+      c.packed_weights = true;
+      c.transpose_rhs = transposed;
+      c.rhs_layout = layout;
+      cases.push_back(c);
+    }
+    Case list = basic(types);
+    list.packed_weights = true;
+    list.transpose_rhs = transposed;
+    list.rhs_layout.form = Placement::kList;
+    list.k = 129;
+    list.n = 65;
+    Case sharded = list;
+    sharded.group_offset = 2;
+    sharded.num_local_groups = 3;
+    cases.insert(cases.end(), {list, sharded});
+  }
+  return check_all(subject, cases);
+}
+
 Failures any_number_of_groups(const Subject& subject, const DTypes& types) {
   std::vector<Case> cases;
   for (int64_t groups : {1, 8, 65, 128, 4096}) {
