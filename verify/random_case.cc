@@ -12,6 +12,7 @@ namespace {
 /// are large enough for several blocks of a kernel.
 constexpr int64_t kWorkLimit = 60000;
 constexpr int64_t kLargeWorkLimit = 1500000;
+constexpr int64_t kLargeMatrix = 200000;  ///< elements of one group's weights
 
 int64_t random_dim(Random& random, bool large) {
   if (random.chance(0.02)) return 0;
@@ -44,10 +45,10 @@ Layout random_layout(Random& random, Placement form) {
   return layout;
 }
 
-std::vector<int64_t> random_sizes(Random& random, int64_t rows) {
-  const int64_t groups = random.chance(0.03)   ? 0
-                         : random.chance(0.06) ? random.between(65, 140)
-                                               : random.between(1, 9);
+std::vector<int64_t> random_sizes(Random& random, int64_t rows, bool large) {
+  const int64_t groups = random.chance(0.03)             ? 0
+                         : random.chance(0.06) && !large ? random.between(65, 140)
+                                                         : random.between(1, 9);
   std::vector<int64_t> sizes(static_cast<size_t>(groups), 0);
   if (groups == 0) return sizes;
   const auto any = [&] { return static_cast<size_t>(random.between(0, groups - 1)); };
@@ -126,11 +127,12 @@ class Generator {
   void choose_ragged_dims() {
     case_.k = case_.op == Op::kBiasGrad ? 0 : random_dim(random_, large_);
     case_.n = random_dim(random_, large_);
+    if (large_) case_.n = std::min(case_.n, kLargeMatrix / std::max<int64_t>(1, case_.k));
     const int64_t per_row = std::max<int64_t>(1, std::max<int64_t>(1, case_.k) * case_.n);
     const int64_t most =
         std::clamp<int64_t>((large_ ? kLargeWorkLimit : kWorkLimit) / per_row, 1, 300);
     const int64_t rows = random_.chance(0.03) ? 0 : random_.between(1, most);
-    case_.group_sizes = random_sizes(random_, rows);
+    case_.group_sizes = random_sizes(random_, rows, large_);
     const int64_t sum =
         std::accumulate(case_.group_sizes.begin(), case_.group_sizes.end(), int64_t{0});
     case_.m = sum + (random_.chance(0.5) ? random_.between(1, 20) : 0);
@@ -149,7 +151,7 @@ class Generator {
   void choose_grouped_dims() {
     const int64_t groups = random_.chance(0.05) ? 0 : random_.between(1, 7);
     const auto draw = [&] {
-      return std::min<int64_t>(random_dim(random_, large_), large_ ? 300 : 66);
+      return std::min<int64_t>(random_dim(random_, large_), large_ ? 130 : 66);
     };
     GemmDims first{draw(), draw(), draw()};
     const bool uniform = random_.chance(0.4);
