@@ -205,7 +205,8 @@ GroupedTensor PlacedTensor::tensor(int64_t max_rows) const {
     tensor.rows = max_rows >= 0 ? Extent(max_rows) : Extent(rows_->sizes(), most_rows);
     tensor.cols = max_rows >= 0 ? Extent(most_cols) : Extent(cols_->sizes(), most_cols);
   }
-  if (offsets_) tensor.offsets = Extent(offsets_->sizes(), tensor.capacity);
+  // A bound of 0 would mean that there is none.
+  if (offsets_) tensor.offsets = Extent(offsets_->sizes(), std::max<int64_t>(tensor.capacity, 1));
   return tensor;
 }
 

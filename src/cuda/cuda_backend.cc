@@ -29,12 +29,13 @@ const KernelFamily* family_of(std::string_view kernel) {
 }
 
 Status choose_family(const plan::Problem& problem, const DeviceProperties& device,
-                     const char* pinned, plan::Config* config) {
+                     std::string_view kernel_prefix, const char* pinned, plan::Config* config) {
   std::string refusals;
   bool known = pinned == nullptr;
   for (const KernelFamily* family : families()) {
     if (pinned != nullptr && !has_kernel(*family, pinned)) continue;
     known = true;
+    if (!family->kernels().front().starts_with(kernel_prefix)) continue;
     Status status = family->supports(problem, device);
     if (status.ok()) status = family->configure(problem, device, pinned, config);
     if (status.ok()) return {};
@@ -68,12 +69,18 @@ class Session {
     if (Status status = device_properties(problem_.device.index, &launch_.device); !status.ok()) {
       return status;
     }
-    if (Status status = check_stream(op_, launch_.stream, problem_.device.index); !status.ok()) {
+    if (Status status = is_capturing(op_, launch_.stream, &capturing_); !status.ok()) {
       return status;
     }
+    // A stream can't be asked for its device during a capture: that would end it.
+    if (!capturing_) {
+      if (Status status = check_stream(op_, launch_.stream, problem_.device.index); !status.ok()) {
+        return status;
+      }
+    }
     const WorkspaceLayout layout = workspace_layout(problem_, workspace_scratch_bytes);
-    if (Status status =
-            lease_stream(context_, op_, problem_.device.index, options_, layout, &lease_);
+    if (Status status = lease_stream(context_, {op_, problem_.device.index, capturing_}, options_,
+                                     layout, &lease_);
         !status.ok()) {
       return status;
     }
@@ -88,10 +95,7 @@ class Session {
   /// CADRE_CHECK=1: waits and reports, except during a capture.
   Status end() {
     lease_.lock.unlock();
-    if (!environment::check_every_call()) return {};
-    bool capturing = false;
-    if (Status status = is_capturing(op_, launch_.stream, &capturing); !status.ok()) return status;
-    if (capturing) return {};
+    if (capturing_ || !environment::check_every_call()) return {};
     Status status = check_status_word(context_, problem_.device.index, launch_.stream);
     return status.ok() ? status : Status(status.code(), text(op_, ": ", status.message()));
   }
@@ -104,13 +108,17 @@ class Session {
   const CallOptions& options_;
   DeviceGuard guard_;
   std::string_view op_;
+  bool capturing_ = false;
   StreamLease lease_;
   Launch launch_;
 };
 
 class CudaBackend final : public plan::Backend {
  public:
-  std::string_view name() const override { return "cuda"; }
+  CudaBackend(std::string name, std::string kernel_prefix)
+      : name_(std::move(name)), kernel_prefix_(std::move(kernel_prefix)) {}
+
+  std::string_view name() const override { return name_; }
 
   std::vector<std::string> kernels() const override {
     std::vector<std::string> names;
@@ -129,7 +137,7 @@ class CudaBackend final : public plan::Backend {
     if (Status status = device_properties(problem.device.index, &device); !status.ok()) {
       return status;
     }
-    return choose_family(problem, *device, pinned, config);
+    return choose_family(problem, *device, kernel_prefix_, pinned, config);
   }
 
   size_t workspace_size(const plan::Problem& problem, const plan::Config& config) const override {
@@ -183,10 +191,15 @@ class CudaBackend final : public plan::Backend {
     return Status::internal(
         text(plan::name_of(problem.op), ": no kernel is called \"", config.kernel, "\""));
   }
+
+  std::string name_;
+  std::string kernel_prefix_;
 };
 
 }  // namespace
 
-std::unique_ptr<plan::Backend> make_cuda_backend() { return std::make_unique<CudaBackend>(); }
+std::unique_ptr<plan::Backend> make_cuda_backend(std::string name, std::string kernel_prefix) {
+  return std::make_unique<CudaBackend>(std::move(name), std::move(kernel_prefix));
+}
 
 }  // namespace cadre::cuda

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "plan/backend.h"
 
 namespace cadre::cuda {
 
-std::unique_ptr<plan::Backend> make_cuda_backend();
+/// With a prefix ("sm80/") only kernels of that name are used: for tests and comparisons.
+std::unique_ptr<plan::Backend> make_cuda_backend(std::string name = "cuda",
+                                                 std::string kernel_prefix = {});
 
 }  // namespace cadre::cuda

@@ -81,6 +81,7 @@ class DeviceBlock {
 
 struct StreamState {
   std::mutex mutex;
+  unsigned long long id = 0;  ///< 0: not known yet
   DeviceBlock workspace;
   DeviceBlock tile_counter;
   size_t workspace_bytes = 0;
@@ -92,16 +93,22 @@ struct StreamState {
 /// The attachment of the CUDA backend to a Context.
 class StreamStates final : public detail::ContextState::Attachment {
  public:
-  /// Streams are told apart by their id, which is never used twice; their handles are.
-  StreamState* find(int32_t device, cudaStream_t stream, bool make) {
+  /// The state of a stream, made at the first call. A handle may name another stream later on; that
+  /// is seen by the stream's id, which can't be asked for during a capture. The old state then
+  /// lives on, since a captured graph may use its workspace.
+  StreamState* find(int32_t device, cudaStream_t stream, bool capturing) {
     unsigned long long id = 0;
-    if (cudaStreamGetId(stream, &id) != cudaSuccess) {
+    if (!capturing && cudaStreamGetId(stream, &id) != cudaSuccess) {
       cudaGetLastError();  // a driver without this query
-      id = reinterpret_cast<uintptr_t>(stream);
+      id = 0;
     }
     const std::scoped_lock lock(mutex_);
-    std::unique_ptr<StreamState>& slot = states_[{device, id}];
-    if (!slot && make) slot = std::make_unique<StreamState>();
+    std::unique_ptr<StreamState>& slot = states_[{device, stream}];
+    if (slot && id != 0 && slot->id != 0 && slot->id != id) {
+      outlived_.push_back(std::move(slot));
+    }
+    if (!slot) slot = std::make_unique<StreamState>();
+    if (id != 0) slot->id = id;
     return slot.get();
   }
 
@@ -119,7 +126,8 @@ class StreamStates final : public detail::ContextState::Attachment {
 
  private:
   std::mutex mutex_;
-  std::map<std::pair<int32_t, unsigned long long>, std::unique_ptr<StreamState>> states_;
+  std::map<std::pair<int32_t, cudaStream_t>, std::unique_ptr<StreamState>> states_;
+  std::vector<std::unique_ptr<StreamState>> outlived_;
   std::map<int32_t, DeviceBlock> faults_;
 };
 
@@ -130,10 +138,8 @@ StreamStates& states_of(detail::ContextState& context) {
 }
 
 /// The Context's block for the stream, made or grown when it is too small.
-Status own_workspace(std::string_view op, cudaStream_t stream, size_t bytes, StreamState* state) {
+Status own_workspace(std::string_view op, bool capturing, size_t bytes, StreamState* state) {
   if (state->workspace_bytes >= bytes) return {};
-  bool capturing = false;
-  if (Status status = is_capturing(op, stream, &capturing); !status.ok()) return status;
   if (capturing) {
     return Status::invalid(
         text(op, ": the stream is being captured and its workspace has ", state->workspace_bytes,
@@ -170,12 +176,14 @@ Workspace::Workspace(void* memory, const WorkspaceLayout& layout) : layout_(layo
   start_ = static_cast<char*>(memory) + (aligned(address) - address);
 }
 
-Status lease_stream(detail::ContextState& context, std::string_view op, int32_t device_index,
+Status lease_stream(detail::ContextState& context, const StreamCall& call,
                     const CallOptions& options, const WorkspaceLayout& layout, StreamLease* lease) {
+  const std::string_view op = call.op;
   const auto stream = static_cast<cudaStream_t>(options.stream);
-  StreamState* state = states_of(context).find(device_index, stream, true);
+  StreamState* state = states_of(context).find(call.device_index, stream, call.capturing);
   lease->lock = std::unique_lock(state->mutex);
-  if (const cudaError_t error = states_of(context).fault_word(device_index, true, &lease->fault);
+  if (const cudaError_t error =
+          states_of(context).fault_word(call.device_index, true, &lease->fault);
       error != cudaSuccess) {
     return cuda_failure(text(op, ": allocating the status word"), error);
   }
@@ -195,7 +203,7 @@ Status lease_stream(detail::ContextState& context, std::string_view op, int32_t 
     lease->workspace = Workspace(options.workspace, layout);
     return {};
   }
-  if (Status status = own_workspace(op, stream, layout.total_bytes, state); !status.ok()) {
+  if (Status status = own_workspace(op, call.capturing, layout.total_bytes, state); !status.ok()) {
     return status;
   }
   lease->workspace = Workspace(state->workspace.data(), layout);

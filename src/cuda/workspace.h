@@ -52,10 +52,17 @@ struct StreamLease {
   Workspace workspace;
 };
 
+/// Who asks.
+struct StreamCall {
+  std::string_view op;
+  int32_t device_index;
+  bool capturing;  ///< the stream is being captured
+};
+
 /// Finds or makes the device's status word and the stream's workspace. A workspace for a stream
 /// that is being captured is never made here: then the call must have run once before, or
 /// options.workspace must be given.
-Status lease_stream(detail::ContextState& context, std::string_view op, int32_t device_index,
+Status lease_stream(detail::ContextState& context, const StreamCall& call,
                     const CallOptions& options, const WorkspaceLayout& layout, StreamLease* lease);
 
 /// The device's status word; null when no call of this Context has used the device.

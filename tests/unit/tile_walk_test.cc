@@ -119,5 +119,24 @@ TEST(TileWalk, StridedWorkersShareAllTiles) {
   for (const auto& [tile, count] : visits) EXPECT_EQ(count, 1);
 }
 
+TEST(BandedTiles, SameOrderAsTheTileWalk) {
+  for (int32_t row_tiles : {1, 2, 15, 16, 17, 31, 33, 100}) {
+    for (int32_t col_tiles : {1, 3, 24, 57}) {
+      for (int32_t band : {1, 8, 16}) {
+        const BandedTiles narrow{row_tiles, col_tiles, band};
+        const TileWalk wide{{128, 128}, col_tiles, band};
+        for (int32_t index = 0; index < row_tiles * col_tiles; ++index) {
+          int32_t row_tile = -1;
+          int32_t col_tile = -1;
+          narrow.tile_at(index, &row_tile, &col_tile);
+          const Tile expected = wide.tile_at(0, int64_t{row_tiles} * 128, index);
+          ASSERT_EQ(int64_t{row_tile} * 128, expected.row_begin);
+          ASSERT_EQ(col_tile, expected.col_tile);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cadre::plan

@@ -5,6 +5,11 @@
 
 namespace cadre::ptx {
 
+__device__ __forceinline__ void cp_async_16(uint32_t destination, const void* source) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(destination), "l"(source)
+               : "memory");
+}
+
 // Copies the first `bytes` (0 to 16) and fills the rest with zeros; with 0 nothing is read.
 __device__ __forceinline__ void cp_async_16(uint32_t destination, const void* source, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(source),

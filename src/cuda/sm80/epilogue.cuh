@@ -8,13 +8,9 @@
 
 #include "cuda/sm80/arguments.h"
 #include "cuda/sm80/elements.cuh"
+#include "cuda/sm80/mma_shape.h"
 
 namespace cadre::sm80 {
-
-/// Rows of a strip are 72 words apart: four rows of eight-byte writes then cover all banks.
-inline constexpr int kStripRows = 8;
-inline constexpr int kStripPitch = 72;
-inline constexpr int kStripBytes = kStripRows * kStripPitch * 4;
 
 /// row_scale * (alpha * acc + bias_scale * bias) + beta * C for the first kCount of a run of
 /// columns of one row, rounded once.

@@ -5,19 +5,20 @@
 #include <array>
 
 #include "cuda/sm80/launchers.h"
+#include "cuda/sm80/mma_shape.h"
 #include "cuda/sm80/prepare.h"
 
 namespace cadre::sm80 {
 namespace {
 
-constexpr std::string_view kMmaWide = "sm80/mma_128x256";
-constexpr std::string_view kMma = "sm80/mma_128x128";
+constexpr std::string_view kMmaDeep = "sm80/mma_128x128x64";
+constexpr std::string_view kMma = "sm80/mma_128x128x32";
 constexpr std::string_view kInt8 = "sm80/int8";
 constexpr std::string_view kTf32 = "sm80/tf32";
 constexpr std::string_view kF32 = "sm80/f32";
 constexpr std::string_view kF64 = "sm80/f64";
 constexpr std::string_view kBiasGrad = "sm80/bias_grad";
-constexpr std::array kKernels = {kMmaWide, kMma, kInt8, kTf32, kF32, kF64, kBiasGrad};
+constexpr std::array kKernels = {kMmaDeep, kMma, kInt8, kTf32, kF32, kF64, kBiasGrad};
 
 /// Both operands of one 16-bit type: what the tensor cores take as it is.
 bool is_16bit_pair(const plan::Problem& problem) {
@@ -28,12 +29,16 @@ bool is_16bit_pair(const plan::Problem& problem) {
 
 /// The kernels that compute this problem as the contract demands, best first. All of them add over
 /// K in one order.
-std::vector<std::string_view> candidates(const plan::Problem& problem) {
+std::vector<std::string_view> candidates(const plan::Problem& problem,
+                                         const cuda::DeviceProperties& device) {
   if (problem.op == plan::Op::kBiasGrad) return {kBiasGrad};
   if (problem.compute == DType::kI32) return {kInt8};
   if (problem.compute == DType::kF64) return {kF64};
   if (is_16bit_pair(problem)) {
-    return problem.n > 128 ? std::vector{kMmaWide, kMma} : std::vector{kMma, kMmaWide};
+    // The driver keeps 1 KB of each block for itself.
+    constexpr int kDeepBytes = DeepShape::kBlocksOfSm * (DeepShape::kSharedBytes + 1024);
+    if (device.shared_bytes_per_sm >= kDeepBytes) return {kMmaDeep, kMma};
+    return {kMma};
   }
   if (problem.precision == Precision::kTf32) return {kTf32};
   return {kF32};
@@ -47,11 +52,10 @@ plan::Config config_of(std::string_view kernel) {
   }
   config.tile_m = config.tile_n = kernel == kF64 ? 64 : 128;
   config.tile_k = 16;
-  if (kernel == kMma || kernel == kMmaWide || kernel == kInt8) {
-    config.tile_n = kernel == kMmaWide ? 256 : 128;
-    config.tile_k = kernel == kInt8 ? 64 : 32;
-    config.stages = 4;
-    config.threads = kernel == kMmaWide ? 256 : 128;
+  if (kernel == kMma || kernel == kMmaDeep || kernel == kInt8) {
+    config.tile_k = kernel == kMma ? 32 : 64;  // elements: half as many bytes for int8
+    config.stages = kernel == kMmaDeep ? DeepShape::kStages : SmallShape::kStages;
+    config.threads = SmallShape::kThreads;
   }
   return config;
 }
@@ -137,9 +141,9 @@ class PortableFamily final : public cuda::KernelFamily {
     return {};
   }
 
-  Status configure(const plan::Problem& problem, const cuda::DeviceProperties& /*device*/,
+  Status configure(const plan::Problem& problem, const cuda::DeviceProperties& device,
                    const char* pinned, plan::Config* config) const override {
-    const std::vector<std::string_view> names = candidates(problem);
+    const std::vector<std::string_view> names = candidates(problem, device);
     if (pinned != nullptr && std::find(names.begin(), names.end(), pinned) == names.end()) {
       return Status::unsupported(text(pinned, " doesn't compute such a problem"));
     }

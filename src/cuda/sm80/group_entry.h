@@ -37,23 +37,25 @@ struct GroupEntry {
   int64_t row_begin;  ///< of the group's first row among the [m] vectors row_scale and bias_scale
   double alpha;
   double beta;
+  int32_t row_tiles;
+  int32_t col_tiles;
   uint32_t vector_flags;
   uint32_t unused;
 };
 
 /// The table at Workspace::scratch(): tile_ends[i] tiles belong to groups 0 .. i, then the entries.
 struct GroupEntries {
-  int64_t* tile_ends;
+  int32_t* tile_ends;
   GroupEntry* entries;
 
   static size_t bytes(int64_t num_groups) {
-    return static_cast<size_t>(num_groups) * (sizeof(int64_t) + sizeof(GroupEntry)) + kSlack;
+    return static_cast<size_t>(num_groups) * (sizeof(int32_t) + sizeof(GroupEntry)) + kSlack;
   }
   static GroupEntries at(void* scratch, int64_t num_groups) {
     char* start = static_cast<char*>(scratch);
     const size_t ends =
-        (static_cast<size_t>(num_groups) * sizeof(int64_t) + kSlack - 1) / kSlack * kSlack;
-    return {reinterpret_cast<int64_t*>(start), reinterpret_cast<GroupEntry*>(start + ends)};
+        (static_cast<size_t>(num_groups) * sizeof(int32_t) + kSlack - 1) / kSlack * kSlack;
+    return {reinterpret_cast<int32_t*>(start), reinterpret_cast<GroupEntry*>(start + ends)};
   }
 
  private:

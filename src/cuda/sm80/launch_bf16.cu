@@ -3,6 +3,8 @@
 
 namespace cadre::sm80 {
 
-Status launch_bf16(const ProductLaunch& product) { return launch_mma_tile<__nv_bfloat16>(product); }
+Status launch_bf16(const ProductLaunch& product) {
+  return launch_mma_shape<__nv_bfloat16>(product);
+}
 
 }  // namespace cadre::sm80

@@ -4,7 +4,7 @@
 namespace cadre::sm80 {
 
 Status launch_int8(const ProductLaunch& product) {
-  return launch_mma<MmaTraits<int8_t, true, true, 128>>(product);
+  return launch_mma<MmaTraits<int8_t, true, true, SmallShape>>(product);
 }
 
 }  // namespace cadre::sm80

@@ -19,20 +19,21 @@ Status launch_mma(const ProductLaunch& product) {
                              product.args);
 }
 
-template <typename Element, int kTileN>
+template <typename Element, typename Shape>
 Status launch_mma_layout(const ProductLaunch& product) {
   if (product.layout.a_k_major) {
-    return product.layout.b_k_major ? launch_mma<MmaTraits<Element, true, true, kTileN>>(product)
-                                    : launch_mma<MmaTraits<Element, true, false, kTileN>>(product);
+    return product.layout.b_k_major ? launch_mma<MmaTraits<Element, true, true, Shape>>(product)
+                                    : launch_mma<MmaTraits<Element, true, false, Shape>>(product);
   }
-  return product.layout.b_k_major ? launch_mma<MmaTraits<Element, false, true, kTileN>>(product)
-                                  : launch_mma<MmaTraits<Element, false, false, kTileN>>(product);
+  return product.layout.b_k_major ? launch_mma<MmaTraits<Element, false, true, Shape>>(product)
+                                  : launch_mma<MmaTraits<Element, false, false, Shape>>(product);
 }
 
 template <typename Element>
-Status launch_mma_tile(const ProductLaunch& product) {
-  return product.config.tile_n == 256 ? launch_mma_layout<Element, 256>(product)
-                                      : launch_mma_layout<Element, 128>(product);
+Status launch_mma_shape(const ProductLaunch& product) {
+  const int deep = DeepShape::kBlockBytes / static_cast<int>(sizeof(Element));
+  return product.config.tile_k == deep ? launch_mma_layout<Element, DeepShape>(product)
+                                       : launch_mma_layout<Element, SmallShape>(product);
 }
 
 }  // namespace cadre::sm80

@@ -67,7 +67,10 @@ __device__ uint32_t vector_flag(const TensorArguments& tensor, const void* data,
                                 uint32_t flag) {
   const auto bits =
       reinterpret_cast<uint64_t>(data) | static_cast<uint64_t>(row_stride * tensor.element_bytes);
-  return tensor.col_stride == 1 && bits % 16 == 0 ? flag : 0;
+  // Row strides of 2^31 bytes and more take the way of odd strides: the fast one counts in 32 bits.
+  const int64_t stride_bytes = row_stride * tensor.element_bytes;
+  const bool near = stride_bytes <= INT32_MAX && stride_bytes >= INT32_MIN;
+  return tensor.col_stride == 1 && near && bits % 16 == 0 ? flag : 0;
 }
 
 __device__ void fill_flags(const PrepareArguments& args, GroupEntry* entry) {
@@ -189,7 +192,8 @@ __global__ void __launch_bounds__(kScanThreads)
     cuda::scan_groups(args.groups, args.offsets);
     __syncthreads();  // the block's own offsets are read below
   }
-  constexpr int64_t kCap = int64_t{1} << 61;
+  // Tiles are counted in 32 bits: more of them would be outputs of tens of terabytes.
+  constexpr int64_t kCap = INT32_MAX;
   __shared__ int64_t tiles_so_far;
   if (threadIdx.x == 0) tiles_so_far = 0;
   int64_t carried[4] = {0, 0, 0, 0};
@@ -213,15 +217,19 @@ __global__ void __launch_bounds__(kScanThreads)
       entry.beta = value_of(args.beta, group);
       if (args.bias.placement != Placement::kAbsent) entry.bias = address_of(args.bias, group);
       fill_flags(args, &entry);
+      const int64_t row_tiles = (entry.m + args.tile_m - 1) / args.tile_m;
+      const int64_t col_tiles = (entry.n + args.tile_n - 1) / args.tile_n;
+      tiles = row_tiles * col_tiles;
+      entry.row_tiles = static_cast<int32_t>(row_tiles);
+      entry.col_tiles = static_cast<int32_t>(col_tiles);
       args.table.entries[group] = entry;
-      tiles =
-          ((entry.m + args.tile_m - 1) / args.tile_m) * ((entry.n + args.tile_n - 1) / args.tile_n);
     }
-    const cuda::BlockSums sums = cuda::capped_block_scan(tiles, kCap);
+    const cuda::BlockSums sums = cuda::capped_block_scan(min(tiles, kCap), kCap);
     const int64_t before = tiles_so_far;
-    if (real) args.table.tile_ends[group] = before + sums.inclusive;
+    const int64_t end = min(before + sums.inclusive, kCap);
+    if (real) args.table.tile_ends[group] = static_cast<int32_t>(end);
     __syncthreads();
-    if (threadIdx.x == kScanThreads - 1) tiles_so_far = before + sums.inclusive;
+    if (threadIdx.x == kScanThreads - 1) tiles_so_far = end;
     __syncthreads();
   }
 }

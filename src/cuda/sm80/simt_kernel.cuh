@@ -216,8 +216,8 @@ __global__ void __launch_bounds__(Traits::kThreads)
   __shared__ Compute shared_a[Traits::kBlockK * Traits::kPitch];
   __shared__ Compute shared_b[Traits::kBlockK * Traits::kPitch];
   ProductTile tile;
-  for (int64_t index = blockIdx.x; find_tile<Traits::kTile, Traits::kTile>(args, index, &tile);
-       index += gridDim.x) {
+  for (int index = static_cast<int>(blockIdx.x); find_tile(args, index, &tile);
+       index += static_cast<int>(gridDim.x)) {
     const GroupEntry& entry = args.table.entries[tile.group];
     const StridedSource a = source_a<Traits>(args, entry, tile, args.a_element_bytes);
     const StridedSource b = source_b<Traits>(args, entry, tile, args.b_element_bytes);

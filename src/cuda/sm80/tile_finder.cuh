@@ -21,29 +21,26 @@ struct ProductTile {
 };
 
 /// Finds tile `index`, which lies in tile->group or behind it. False behind the last tile.
-template <int kTileM, int kTileN>
-__device__ __forceinline__ bool find_tile(const ProductArguments& args, int64_t index,
+__device__ __forceinline__ bool find_tile(const ProductArguments& args, int index,
                                           ProductTile* tile) {
   const int groups = static_cast<int>(args.num_groups);
-  const int64_t* ends = args.table.tile_ends;
-  if (groups == 0 || index >= ends[groups - 1]) return false;
+  const int32_t* ends = args.table.tile_ends;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  uint32_t behind = 0;
-  int group = tile->group;
-  while (true) {
-    behind = __ballot_sync(0xffffffffu, group + lane < groups && ends[group + lane] > index);
-    if (behind != 0) break;
-    group += 32;
+  for (int first = tile->group; first < groups; first += 32) {
+    const int end = first + lane < groups ? ends[first + lane] : 0;
+    const uint32_t behind = __ballot_sync(0xffffffffu, end > index);
+    if (behind == 0) continue;
+    const int owner = __ffs(static_cast<int>(behind)) - 1;
+    const int group = first + owner;
+    const GroupEntry& entry = args.table.entries[group];
+    const plan::BandedTiles order{entry.row_tiles, entry.col_tiles, kBandTiles};
+    // The group's first tile, counted from its end.
+    const int begin = __shfl_sync(0xffffffffu, end, owner) - order.row_tiles * order.col_tiles;
+    tile->group = group;
+    order.tile_at(index - begin, &tile->row_tile, &tile->col_tile);
+    return true;
   }
-  group += __ffs(static_cast<int>(behind)) - 1;
-  const GroupEntry& entry = args.table.entries[group];
-  const int64_t begin = group == 0 ? 0 : ends[group - 1];
-  const plan::TileWalk walk{.tiling = {.max_rows = kTileM, .step = kTileM},
-                            .col_tiles = (entry.n + kTileN - 1) / kTileN,
-                            .band = kBandTiles};
-  const plan::Tile found = walk.tile_at(group, entry.m, index - begin);
-  *tile = {group, static_cast<int>(found.row_begin / kTileM), static_cast<int>(found.col_tile)};
-  return true;
+  return false;
 }
 
 }  // namespace cadre::sm80

