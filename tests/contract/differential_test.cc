@@ -10,7 +10,14 @@
 namespace cadre::verify {
 namespace {
 
-class Differential : public testing::TestWithParam<std::string> {};
+class Differential : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = tests::why_unavailable(GetParam()); !reason.empty()) {
+      GTEST_SKIP() << reason;
+    }
+  }
+};
 
 TEST_P(Differential, RandomCasesAgreeWithTheExactResult) {
   const tests::BackendUnderTest backend(GetParam());

@@ -23,7 +23,6 @@ TEST_P(GmmContract, PackedWeights) { expect(gmm::packed_weights); }
 TEST_P(GmmContract, AnyNumberOfGroups) { expect(gmm::any_number_of_groups); }
 TEST_P(GmmContract, ModelShapes) { expect(gmm::model_shapes); }
 TEST_P(GmmContract, RowsAreBatchInvariant) { expect(gmm_rows_are_batch_invariant); }
-TEST_P(GmmContract, OffsetsAre64Bit) { expect(offsets_are_64_bit); }
 
 CADRE_CONTRACT_SUITE(GmmInt8Contract, int8_types());
 

@@ -14,6 +14,11 @@ namespace cadre::contract {
 
 class ContractSuite : public testing::TestWithParam<std::tuple<std::string, DTypes>> {
  protected:
+  void SetUp() override {
+    const std::string reason = tests::why_unavailable(std::get<0>(GetParam()));
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+
   void expect(Check check) const {
     const auto& [backend, types] = GetParam();
     const tests::BackendUnderTest under_test(backend);

@@ -28,6 +28,10 @@ std::vector<std::string> backend_and_isa_names() {
   return names;
 }
 
+verify::Memory& memory_of(const std::string& /*name*/) { return verify::host_memory(); }
+
+std::string why_unavailable(const std::string& /*name*/) { return {}; }
+
 ContextOptions BackendUnderTest::options_for(const std::string& name) {
   ContextOptions options;
   const size_t separator = name.find('_');

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Builds one folder with the GPU tests and benchmarks, to be copied to a machine that has a GPU and nothing but the driver.
+# No GPU is needed here. usage: scripts/gpu_bundle.sh [FOLDER]   (default build/gpu-bundle/bundle)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build=build/gpu-bundle
+folder=${1:-$build/bundle}
+limit_kib=$((40 * 1024))
+programs=(tests/gpu/gpu_tests bench/gpu/portable_bench)
+
+command -v nvcc >/dev/null || { echo "gpu_bundle.sh: no nvcc on this machine" >&2; exit 1; }
+# Everything but libc and the driver is linked statically; cuBLAS is opened at run time.
+gomp=$(g++ -print-file-name=libgomp.a)
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCADRE_CUDA=ON -DCADRE_EXAMPLES=OFF -DCADRE_INSTALL=OFF \
+  -DOpenMP_gomp_LIBRARY="$gomp" "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc" \
+  ${CI:+-DCADRE_WERROR=ON} >/dev/null
+cmake --build "$build" -j "${JOBS:-$(nproc)}" --target "${programs[@]##*/}"
+
+rm -rf "$folder"
+mkdir -p "$folder"
+for program in "${programs[@]}"; do
+  strip -o "$folder/${program##*/}" "$build/$program"
+done
+cp scripts/run_gpu_bundle.sh "$folder/run.sh"
+
+size_kib=$(du -sk "$folder" | cut -f1)
+if ((size_kib > limit_kib)); then
+  echo "gpu_bundle.sh: $folder takes $size_kib KiB, allowed are $limit_kib" >&2
+  exit 1
+fi
+echo "$folder: $size_kib KiB; copy it to a machine with a GPU and run ./run.sh there"

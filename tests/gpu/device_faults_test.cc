@@ -1,0 +1,274 @@
+// Bad sizes and offsets on the device: nothing outside is touched, good groups are right,
+// everything else counts as tail, and check() tells once.
+#include <cmath>
+#include <cstring>
+
+#include "tests/gpu/gpu_fixture.h"
+#include "tests/support/scoped_environment.h"
+
+namespace cadre::tests {
+namespace {
+
+constexpr int64_t kM = 200;
+constexpr int64_t kK = 40;
+constexpr int64_t kN = 24;
+constexpr int64_t kGroups = 4;
+constexpr double kTolerance = 1e-4;
+
+struct BadSizes {
+  const char* name;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> counted;  ///< as the contract reads them
+  const char* message;
+};
+
+const std::vector<BadSizes> kBadSizes = {
+    {"negative in the middle", {50, -1, 60, 10}, {50, 0, 0, 0}, "negative"},
+    {"negative first", {-5, 1, 1, 1}, {0, 0, 0, 0}, "negative"},
+    {"most negative", {10, INT64_MIN, 10, 10}, {10, 0, 0, 0}, "negative"},
+    {"sum above m", {100, 90, 11, 1}, {100, 90, 0, 0}, "above m"},
+    {"huge", {10, INT64_MAX, INT64_MAX, 1}, {10, 0, 0, 0}, "above m"},
+    {"sums that wrap around", {1, INT64_MAX, 1, INT64_MAX}, {1, 0, 0, 0}, "above m"},
+    {"last one too many", {50, 50, 50, 51}, {50, 50, 50, 0}, "above m"},
+};
+
+class DeviceFaults : public GpuTest {
+ protected:
+  DeviceFaults() : reference(reference_context()) {}
+
+  void expect_fault(const char* message, const std::string& what) {
+    const Status met = context.check(kGpu);
+    EXPECT_EQ(met.code(), StatusCode::kInvalid) << what;
+    EXPECT_NE(met.message().find(message), std::string::npos) << what << ": " << met.message();
+    EXPECT_TRUE(context.check(kGpu).ok()) << what << ": reported twice";
+  }
+
+  Context context;
+  Context reference;
+};
+
+TEST_F(DeviceFaults, BadSizesInGmm) {
+  for (const BadSizes& bad : kBadSizes) {
+    GpuArray lhs(DType::kBF16, {kM, kK});
+    GpuArray rhs(DType::kBF16, {kGroups, kK, kN});
+    GpuArray out(DType::kF32, {kM, kN});
+    GpuArray sizes(DType::kI64, {kGroups});
+    lhs.fill_random(1);
+    rhs.fill_random(2);
+    sizes.set(bad.sizes);
+    const Status status = gmm(
+        context,
+        {.lhs = lhs.view(), .rhs = rhs.view(), .group_sizes = sizes.sizes(), .out = out.view()});
+    ASSERT_TRUE(status.ok()) << status.message();
+    expect_fault(bad.message, bad.name);
+    for (GpuArray* array : {&lhs, &rhs, &sizes}) {
+      array->download();
+      EXPECT_TRUE(array->unchanged()) << bad.name;
+    }
+    out.download();
+    EXPECT_TRUE(out.guards_intact()) << bad.name;
+    ASSERT_TRUE(gmm(reference, {.lhs = lhs.host_view(),
+                                .rhs = rhs.host_view(),
+                                .group_sizes = {bad.counted.data(), DType::kI64, kGroups},
+                                .out = out.host_view()})
+                    .ok());
+    expect_close(out, out, kTolerance, bad.name);
+  }
+}
+
+TEST_F(DeviceFaults, BadSizesInTgmm) {
+  for (const BadSizes& bad : kBadSizes) {
+    GpuArray lhs(DType::kBF16, {kM, kK});
+    GpuArray rhs(DType::kBF16, {kM, kN});
+    GpuArray out(DType::kF32, {kGroups, kK, kN});
+    GpuArray sizes(DType::kI64, {kGroups});
+    lhs.fill_random(1);
+    rhs.fill_random(2);
+    sizes.set(bad.sizes);
+    const Status status = tgmm(
+        context,
+        {.lhs = lhs.view(), .rhs = rhs.view(), .group_sizes = sizes.sizes(), .out = out.view()});
+    ASSERT_TRUE(status.ok()) << status.message();
+    expect_fault(bad.message, bad.name);
+    out.download();
+    EXPECT_TRUE(out.guards_intact()) << bad.name;
+    ASSERT_TRUE(tgmm(reference, {.lhs = lhs.host_view(),
+                                 .rhs = rhs.host_view(),
+                                 .group_sizes = {bad.counted.data(), DType::kI64, kGroups},
+                                 .out = out.host_view()})
+                    .ok());
+    expect_close(out, out, kTolerance, bad.name);
+  }
+}
+
+TEST_F(DeviceFaults, BadSizesInBiasGrad) {
+  for (const BadSizes& bad : kBadSizes) {
+    GpuArray dy(DType::kF32, {kM, kN});
+    GpuArray dbias(DType::kF32, {kGroups, kN});
+    GpuArray bias(DType::kF32, {kGroups, kN});
+    GpuArray dbias_scale(DType::kF32, {kM});
+    GpuArray sizes(DType::kI64, {kGroups});
+    dy.fill_random(1);
+    bias.fill_random(2);
+    sizes.set(bad.sizes);
+    const Status status = bias_grad(context, {.dy = dy.view(),
+                                              .group_sizes = sizes.sizes(),
+                                              .dbias = GroupedTensor::vectors(dbias.view()),
+                                              .dbias_scale = dbias_scale.view(),
+                                              .bias = GroupedTensor::vectors(bias.view())});
+    ASSERT_TRUE(status.ok()) << status.message();
+    expect_fault(bad.message, bad.name);
+    dbias.download();
+    dbias_scale.download();
+    EXPECT_TRUE(dbias.guards_intact() && dbias_scale.guards_intact()) << bad.name;
+    ASSERT_TRUE(bias_grad(reference, {.dy = dy.host_view(),
+                                      .group_sizes = {bad.counted.data(), DType::kI64, kGroups},
+                                      .dbias = GroupedTensor::vectors(dbias.host_view()),
+                                      .dbias_scale = dbias_scale.host_view(),
+                                      .bias = GroupedTensor::vectors(bias.host_view())})
+                    .ok());
+    expect_close(dbias, dbias, kTolerance, bad.name);
+    expect_close(dbias_scale, dbias_scale, kTolerance, bad.name);
+  }
+}
+
+TEST_F(DeviceFaults, BadGroupOffset) {
+  for (int64_t offset : {int64_t{-1}, int64_t{3}, int64_t{1000}, INT64_MAX, INT64_MIN}) {
+    constexpr int64_t kLocal = 2;
+    GpuArray lhs(DType::kBF16, {kM, kK});
+    GpuArray rhs(DType::kBF16, {kLocal, kK, kN});
+    GpuArray out(DType::kF32, {kM, kN});
+    GpuArray grad(DType::kF32, {kLocal, kK, kK});
+    GpuArray sizes(DType::kI64, {kGroups});
+    GpuArray device_offset(DType::kI64, {1});
+    lhs.fill_random(1);
+    rhs.fill_random(2);
+    sizes.set({50, 50, 50, 50});
+    std::memcpy(device_offset.host_view().data, &offset, sizeof(offset));
+    device_offset.upload();
+    const GroupOffset group_offset(device_offset.data(), DType::kI64, kGpu);
+    const std::string what = "group_offset " + std::to_string(offset);
+    ASSERT_TRUE(gmm(context, {.lhs = lhs.view(),
+                              .rhs = rhs.view(),
+                              .group_sizes = sizes.sizes(),
+                              .out = out.view(),
+                              .group_offset = group_offset})
+                    .ok());
+    expect_fault("group_offset", what);
+    out.download();
+    EXPECT_TRUE(out.guards_intact()) << what;
+    for (int64_t i = 0; i < out.count(); ++i) ASSERT_EQ(out.after(i), 0.0) << what;
+    ASSERT_TRUE(tgmm(context, {.lhs = lhs.view(),
+                               .rhs = lhs.view(),
+                               .group_sizes = sizes.sizes(),
+                               .out = grad.view(),
+                               .group_offset = group_offset})
+                    .ok());
+    expect_fault("group_offset", what);
+    grad.download();
+    EXPECT_TRUE(grad.guards_intact()) << what;
+    for (int64_t i = 0; i < grad.count(); ++i) ASSERT_EQ(grad.after(i), 0.0) << what;
+  }
+}
+
+TEST_F(DeviceFaults, GroupsLargerThanTheMatricesOfAList) {
+  GpuArray lhs(DType::kBF16, {kM, kK});
+  GpuArray rhs(DType::kBF16, {kGroups, kK, kN});
+  GpuArray out(DType::kF32, {kGroups, 10, kN});
+  GpuArray sizes(DType::kI64, {kGroups});
+  lhs.fill_random(1);
+  rhs.fill_random(2);
+  sizes.set({10, 11, 5, 100});
+  std::vector<void*> pointers;
+  for (int64_t i = 0; i < kGroups; ++i) {
+    pointers.push_back(static_cast<float*>(out.data()) + i * 10 * kN);
+  }
+  const TensorView like = TensorView::contiguous(nullptr, DType::kF32, {10, kN}, kGpu);
+  const Status status = gmm(context, {.lhs = lhs.view(),
+                                      .rhs = rhs.view(),
+                                      .group_sizes = sizes.sizes(),
+                                      .out = GroupedTensor::list(pointers.data(), kGroups, like)});
+  ASSERT_TRUE(status.ok()) << status.message();
+  expect_fault("out of range", "list of 10 rows");
+  out.download();
+  EXPECT_TRUE(out.guards_intact());
+}
+
+TEST_F(DeviceFaults, BadDimsInGroupedGemm) {
+  // Group 1's rows are bad in each of these ways; groups 0 and 2 must come out right.
+  for (int64_t bad_rows : {int64_t{-3}, int64_t{65}, int64_t{1} << 40, INT64_MIN}) {
+    constexpr int64_t kCapacityRows = 64;
+    GpuArray a(DType::kBF16, {kCapacityRows, kK});
+    GpuArray b(DType::kBF16, {3, kK, kN});
+    GpuArray d(DType::kF32, {kCapacityRows, kN});
+    GpuArray rows(DType::kI64, {3});
+    a.fill_random(1);
+    b.fill_random(2);
+    std::memcpy(rows.host_view().data, std::vector<int64_t>{20, bad_rows, 30}.data(), 24);
+    rows.upload();
+    const Extent extent(rows.sizes(), kCapacityRows);
+    const Status status = grouped_gemm(
+        context,
+        {.a = GroupedTensor::packed(a.data(), DType::kBF16, 3, extent, kK, a.count(), kGpu),
+         .b = b.view(),
+         .d = GroupedTensor::packed(d.data(), DType::kF32, 3, extent, kN, d.count(), kGpu)});
+    ASSERT_TRUE(status.ok()) << status.message();
+    const std::string what = "rows " + std::to_string(bad_rows);
+    expect_fault("out of range", what);
+    d.download();
+    EXPECT_TRUE(d.guards_intact()) << what;
+    const std::vector<int64_t> counted = {20, 0, 30};
+    ASSERT_TRUE(
+        grouped_gemm(
+            reference,
+            {.a = GroupedTensor::packed(a.host_view().data, DType::kBF16, 3,
+                                        Extent({counted.data(), DType::kI64, 3}), kK, a.count()),
+             .b = b.host_view(),
+             .d = GroupedTensor::packed(d.host_view().data, DType::kF32, 3,
+                                        Extent({counted.data(), DType::kI64, 3}), kN, d.count())})
+            .ok());
+    expect_close(d, d, kTolerance, what);
+  }
+}
+
+TEST_F(DeviceFaults, ForbiddenTailIsReported) {
+  GpuArray lhs(DType::kBF16, {kM, kK});
+  GpuArray rhs(DType::kBF16, {kGroups, kK, kN});
+  GpuArray out(DType::kF32, {kM, kN});
+  GpuArray sizes(DType::kI32, {kGroups});
+  lhs.fill_random(1);
+  rhs.fill_random(2);
+  const auto call = [&] {
+    return gmm(context, {.lhs = lhs.view(),
+                         .rhs = rhs.view(),
+                         .group_sizes = sizes.sizes(),
+                         .out = out.view(),
+                         .tail = Tail::kForbid});
+  };
+  sizes.set({50, 50, 50, 50});
+  ASSERT_TRUE(call().ok());
+  EXPECT_TRUE(context.check(kGpu).ok());
+  sizes.set({50, 50, 50, 49});
+  ASSERT_TRUE(call().ok());
+  expect_fault("tail = forbid", "sum of 199");
+}
+
+TEST_F(DeviceFaults, CheckVariableReportsAtTheCall) {
+  GpuArray lhs(DType::kBF16, {kM, kK});
+  GpuArray rhs(DType::kBF16, {kGroups, kK, kN});
+  GpuArray out(DType::kF32, {kM, kN});
+  GpuArray sizes(DType::kI32, {kGroups});
+  lhs.fill_random(1);
+  rhs.fill_random(2);
+  sizes.set({50, -50, 50, 50});
+  const ScopedEnvironment check("CADRE_CHECK", "1");
+  const Status status =
+      gmm(context,
+          {.lhs = lhs.view(), .rhs = rhs.view(), .group_sizes = sizes.sizes(), .out = out.view()});
+  EXPECT_EQ(status.code(), StatusCode::kInvalid);
+  EXPECT_EQ(status.message().find("gmm: "), size_t{0}) << status.message();
+  EXPECT_NE(status.message().find("negative"), std::string::npos) << status.message();
+}
+
+}  // namespace
+}  // namespace cadre::tests
