@@ -121,10 +121,6 @@ class Workload {
     return call;
   }
 
-  sm90::TgmmShape shape_of(DType output, bool reads_output) const {
-    return {k_, n_, groups_, m_ / groups_, output, reads_output};
-  }
-
   void launch(const Contender& contender) const {
     const sm90::TgmmWorkspace workspace = {offsets_.as<int64_t>(), plan_.as<sm90::TgmmPlan>()};
     BENCH_CUDA(sm90::launch_tgmm(contender.call, contender.config, workspace, sm_count_, nullptr));
@@ -223,8 +219,8 @@ std::vector<Contender> contenders_of(const Workload& work, const Options& option
     const std::string result(accumulates ? "f32" : name_of(element));
     if (!options.result.empty() && options.result != result) continue;
     const DType output = accumulates ? DType::kF32 : element;
-    const sm90::TgmmShape shape = work.shape_of(output, accumulates);
-    const TgmmConfig chosen = choose_tgmm_config(element, shape);
+    const TgmmConfig chosen =
+        choose_tgmm_config(element, accumulates ? sm90::TgmmBeta::kGiven : sm90::TgmmBeta::kAbsent);
     std::vector<TgmmConfig> configs = {chosen};
     if (options.instances) {
       for (const sm90::TgmmInstance& instance : sm90::tgmm_instances_of(element)) {

@@ -262,8 +262,7 @@ class Checker {
     call.output = output;
     call.out = {.base = out.as(), .row_stride = ld_};
     call.groups.num_local = 1;
-    const TgmmConfig config =
-        choose_tgmm_config(call.element, {c.k, c.n, 1, /*average_rows=*/0, output, false});
+    const TgmmConfig config = choose_tgmm_config(call.element, TgmmBeta::kAbsent);
     for (int64_t g = 0; g < locals_; ++g) {
       out.fill_byte(0x55);
       call.groups.group_offset = c.first + g;

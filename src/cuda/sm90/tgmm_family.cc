@@ -61,15 +61,6 @@ std::string refuse(const plan::Problem& problem, const cuda::DeviceProperties& d
   return reason;
 }
 
-TgmmShape shape_of(const plan::Problem& problem) {
-  return {.k = problem.k,
-          .n = problem.n,
-          .num_local = problem.num_local_groups,
-          .average_rows = problem.average_rows,
-          .output = problem.out.dtype,
-          .has_beta = problem.has_beta};
-}
-
 TgmmResult result_of(const GroupedTensor& tensor, cuda::CarriedWords* words) {
   const bool list = tensor.placement == Placement::kList;
   return {.base = list ? *std::min_element(tensor.pointers, tensor.pointers + tensor.num_groups)
@@ -102,10 +93,10 @@ class TgmmFamily final : public cuda::KernelFamily {
 
   Status configure(const plan::Problem& problem, const cuda::DeviceProperties& /*device*/,
                    const char* pinned, plan::Config* config) const override {
-    const TgmmShape shape = shape_of(problem);
+    const TgmmBeta beta = problem.has_beta ? TgmmBeta::kGiven : TgmmBeta::kAbsent;
     const TgmmInstance* instance = pinned != nullptr
                                        ? find(problem.lhs.dtype, pinned)
-                                       : choose_tgmm_config(problem.lhs.dtype, shape).instance;
+                                       : choose_tgmm_config(problem.lhs.dtype, beta).instance;
     if (instance == nullptr) return Status::internal(text("no kernel is called ", pinned));
     if (instance->with_c != problem.has_beta) {
       return Status::unsupported(

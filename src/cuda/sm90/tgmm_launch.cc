@@ -76,10 +76,10 @@ std::span<const TgmmInstance> tgmm_instances_of(DType element) {
   return element == DType::kBF16 ? tgmm_instances_bf16() : tgmm_instances_f16();
 }
 
-TgmmConfig choose_tgmm_config(DType element, const TgmmShape& shape) {
+TgmmConfig choose_tgmm_config(DType element, TgmmBeta beta) {
   TgmmConfig config;
   for (const TgmmInstance& instance : tgmm_instances_of(element)) {
-    if (config.instance == nullptr && instance.with_c == shape.has_beta)
+    if (config.instance == nullptr && instance.with_c == (beta == TgmmBeta::kGiven))
       config.instance = &instance;
   }
   return config;

@@ -39,17 +39,12 @@ struct TgmmCall {
   TgmmScalars beta;
 };
 
-// What the choice depends on: never on the sizes themselves.
-struct TgmmShape {
-  int64_t k, n, num_local, average_rows;
-  DType output;
-  bool has_beta;
-};
-
 struct TgmmConfig {
   const TgmmInstance* instance = nullptr;
-  int band = 16;
+  int band = 16;  // tiles along k that are swept along n together
 };
+
+enum class TgmmBeta { kAbsent, kGiven };
 
 // Device memory of one call.
 struct TgmmWorkspace {
@@ -59,7 +54,8 @@ struct TgmmWorkspace {
 
 std::span<const TgmmInstance> tgmm_instances_of(DType element);
 
-TgmmConfig choose_tgmm_config(DType element, const TgmmShape& shape);
+// One tile won on every shape that was measured (docs/kernels.md), so only beta decides.
+TgmmConfig choose_tgmm_config(DType element, TgmmBeta beta);
 
 // The plan, then the product.
 cudaError_t launch_tgmm(const TgmmCall& call, const TgmmConfig& config,

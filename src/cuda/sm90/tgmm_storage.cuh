@@ -10,9 +10,8 @@ inline constexpr int kTgmmTileK = 128;        // columns of lhs, rows of out: op
 inline constexpr int kTgmmBlockRows = 64;     // rows of lhs and rhs in a stage: what is summed over
 inline constexpr int kTgmmAtomBytes = 8192;   // 64 rows x 64 columns of 16 bits: one TMA box
 inline constexpr int kTgmmChunkBytes = 8192;  // 64 rows x 128 bytes of out: one TMA box
-inline constexpr int kTgmmRingSlots =
-    3;  // tiles between the one that is claimed and the one that is stored
-inline constexpr int kTgmmThreads = 384;  // one warpgroup that feeds, two that multiply
+inline constexpr int kTgmmRingSlots = 3;      // from the tile that is claimed to the one stored
+inline constexpr int kTgmmThreads = 384;      // one warpgroup that feeds, two that multiply
 
 // What one instantiation fixes. Each consumer warpgroup owns every second tile of 128 x kTileN and
 // stores it while the other multiplies.
