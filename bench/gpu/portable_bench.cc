@@ -56,7 +56,7 @@ double median(std::vector<float> values) {
 
 /// Rows of the table for one shape and direction; false when a result was wrong.
 bool measure(const Options& options, const shapes::Shape& shape, Pass pass, Context& context,
-             const DenseBaseline& dense, const Timer& timer, nlohmann::json* results) {
+             const DenseBaseline& dense, const Timer& timer, nlohmann::json* rows) {
   constexpr int kWarmUps = 2;
   const Workload work(shape, pass);
   std::vector<float> errors;
@@ -85,14 +85,15 @@ bool measure(const Options& options, const shapes::Shape& shape, Pass pass, Cont
     std::printf("%-18s %-8s %-17s %6.1f TFLOP/s  %.3f of dense  worst error %.2f of allowed\n",
                 std::string(shape.name).c_str(), name_of(pass), options.kernels[j].c_str(), tflops,
                 ratio, static_cast<double>(errors[j]));
-    results->push_back({{"shape", shape.name},
-                        {"pass", name_of(pass)},
-                        {"kernel", options.kernels[j]},
-                        {"milliseconds", ms},
-                        {"tflops", tflops},
-                        {"dense_tflops", dense_ms > 0 ? work.flops() / dense_ms * 1e-9 : 0.0},
-                        {"ratio", ratio},
-                        {"worst_error_of_allowed", errors[j]}});
+    rows->push_back({{"shape", shape.name},
+                     {"skew", 0},
+                     {"case", std::string("portable ") + name_of(pass)},
+                     {"kernel", options.kernels[j]},
+                     {"seconds", ms * 1e-3},
+                     {"tflops", tflops},
+                     {"dense_tflops", dense_ms > 0 ? work.flops() / dense_ms * 1e-9 : 0.0},
+                     {"of_dense", ratio},
+                     {"worst_error_of_allowed", errors[j]}});
   }
   return right;
 }
@@ -108,22 +109,23 @@ int run(const Options& options) {
   const std::string no_dense = dense.open();
   if (!no_dense.empty()) std::printf("%s: no ratios\n", no_dense.c_str());
   const Timer timer;
-  nlohmann::json results = nlohmann::json::array();
+  nlohmann::json rows = nlohmann::json::array();
   bool right = true;
   for (const shapes::Shape& shape : shapes::tagged("train")) {
     constexpr int64_t kRows = 512;
     if (shape.m() / shape.num_groups < kRows) continue;
     if (shape.name.find(options.only) == std::string_view::npos) continue;
     for (Pass pass : {Pass::kForward, Pass::kDgrad, Pass::kWgrad}) {
-      right &= measure(options, shape, pass, context, dense, timer, &results);
+      right &= measure(options, shape, pass, context, dense, timer, &rows);
     }
   }
   if (!options.json.empty()) {
-    const nlohmann::json all = {{"device", properties.name},
+    const nlohmann::json all = {{"command", "portable_bench --json " + options.json},
+                                {"device", properties.name},
                                 {"dtype", "bf16"},
                                 {"repeats", options.repeats},
                                 {"dense", no_dense.empty() ? dense.library() : no_dense},
-                                {"results", results}};
+                                {"rows", rows}};
     std::ofstream(options.json) << all.dump(1) << "\n";
   }
   return right ? 0 : 1;
