@@ -105,7 +105,7 @@ class StreamStates final : public detail::ContextState::Attachment {
     const std::scoped_lock lock(mutex_);
     std::unique_ptr<StreamState>& slot = states_[{device, stream}];
     if (slot && id != 0 && slot->id != 0 && slot->id != id) {
-      outlived_.push_back(std::move(slot));
+      outlived_.push_back(std::exchange(slot, nullptr));
     }
     if (!slot) slot = std::make_unique<StreamState>();
     if (id != 0) slot->id = id;

@@ -146,7 +146,7 @@ TEST_F(BackendTest, ThreadsAndStreamsShareAContext) {
     auto job = std::make_unique<Job>();
     job->lhs.fill_random(10 + static_cast<uint64_t>(i));
     job->rhs.fill_random(20 + static_cast<uint64_t>(i));
-    job->sizes.set({10 * i, 50, 100});
+    job->sizes.set({int64_t{10} * i, 50, 100});
     jobs.push_back(std::move(job));
   }
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
