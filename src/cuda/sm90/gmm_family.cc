@@ -51,18 +51,29 @@ bool weights_layout(const plan::Problem& problem, WeightsLayout* layout) {
   return rhs.row_stride == 1 && rhs.placement == Placement::kStacked;
 }
 
+/// What the copy engine must know of an operand's matrices.
+struct Rows {
+  int64_t columns;  ///< elements of a row
+  int64_t stride;
+  int64_t groups = 1;  ///< of a stacked operand
+};
+
 /// Why an operand can't be read or written by the copy engine; empty when it can.
 std::string refuse_operand(std::string_view name, const plan::OperandLayout& layout,
-                           int64_t row_stride) {
+                           const Rows& rows) {
+  constexpr int64_t kMaxStrideBytes = int64_t{1} << 34;  // the ragged map's own limit, below TMA's
   const auto size = static_cast<int64_t>(size_of(layout.dtype));
-  if (layout.alignment_bytes < 16)
+  if (layout.alignment_bytes < 16) {
     return text(name, ": base isn't known to be a multiple of 16 bytes");
-  if (row_stride < 1 || row_stride * size % 16 != 0) {
-    return text(name, ": row stride is no multiple of 16 bytes");
   }
-  const bool stacked = layout.placement == Placement::kStacked;
-  if (stacked && (layout.group_stride < 0 || layout.group_stride * size % 16 != 0)) {
-    return text(name, ": group stride is no multiple of 16 bytes");
+  if (rows.stride < rows.columns) return text(name, ": rows overlap");
+  if (rows.stride >= kMaxStrideBytes / size || rows.stride * size % 16 != 0) {
+    return text(name, ": row stride is no multiple of 16 bytes below 2^34");
+  }
+  if (layout.placement != Placement::kStacked || rows.groups == 1) return {};
+  if (layout.group_stride < 1 || layout.group_stride >= kMaxStrideBytes * 32 / size ||
+      layout.group_stride * size % 16 != 0) {
+    return text(name, ": group stride is no positive multiple of 16 bytes below 2^39");
   }
   return {};
 }
@@ -81,7 +92,9 @@ std::string refuse(const plan::Problem& problem) {
     return "out must be of lhs's type or f32";
   }
   if (problem.compute != DType::kF32) return "computes in f32 alone";
-  if (problem.m < 1 || problem.n < 1 || problem.k < 1) return "m, n and k must be at least 1";
+  if (problem.m < 1 || problem.n < 1 || problem.k < 1 || problem.num_local_groups < 1) {
+    return "m, n, k and rhs.num_groups must be at least 1";
+  }
   // Coordinates of the copy engine and tile numbers within a group are 32-bit.
   constexpr int64_t kMaxExtent = 0x7fff0000;
   if (problem.m > kMaxExtent || problem.n > kMaxExtent || problem.k > kMaxExtent ||
@@ -97,15 +110,20 @@ std::string refuse(const plan::Problem& problem) {
   if (problem.n * static_cast<int64_t>(size_of(problem.out.dtype)) % 16 != 0) {
     return "out: n is no multiple of 16 bytes";
   }
-  std::string reason = refuse_operand("lhs", problem.lhs, problem.lhs.row_stride);
-  if (reason.empty()) reason = refuse_operand("rhs", problem.rhs, weights.row_stride);
+  const int64_t rhs_columns = weights.transposed ? problem.k : problem.n;
+  std::string reason = refuse_operand("lhs", problem.lhs, {problem.k, problem.lhs.row_stride});
   if (reason.empty()) {
-    reason = refuse_operand("out", problem.out, list_row_stride(problem.out, problem.n));
+    reason = refuse_operand("rhs", problem.rhs,
+                            {rhs_columns, weights.row_stride, problem.num_local_groups});
+  }
+  if (reason.empty()) {
+    reason =
+        refuse_operand("out", problem.out, {problem.n, list_row_stride(problem.out, problem.n)});
   }
   if (reason.empty() && problem.has_beta && problem.c.given()) {
     if (problem.c.dtype != problem.out.dtype) return "c must be of out's type";
     if (problem.c.col_stride != 1) return "c: rows aren't contiguous";
-    reason = refuse_operand("c", problem.c, list_row_stride(problem.c, problem.n));
+    reason = refuse_operand("c", problem.c, {problem.n, list_row_stride(problem.c, problem.n)});
   }
   return reason;
 }

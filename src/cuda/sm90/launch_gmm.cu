@@ -42,11 +42,12 @@ cuda::TensorMapSpec weights_spec(const GmmCall& call) {
   const auto n = static_cast<uint64_t>(call.n);
   const auto k = static_cast<uint64_t>(call.k);
   const bool list = call.rhs_list != nullptr;
+  const bool single = list || call.groups.num_local == 1;  // then any stride will do
   const cuda::StackedShape shape = {
       .groups = list ? 1 : static_cast<uint64_t>(call.groups.num_local),
       .rows = call.transposed_rhs ? n : k,
       .columns = call.transposed_rhs ? k : n,
-      .group_stride = static_cast<uint64_t>(list ? 8 : call.rhs_group_stride),
+      .group_stride = static_cast<uint64_t>(single ? 8 : call.rhs_group_stride),
       .row_stride = static_cast<uint64_t>(call.rhs_row_stride)};
   return cuda::stacked_map(base_or_any(call.rhs, call.rhs_list), map_type(call.element), shape,
                            {call.transposed_rhs ? 128u : 64u, 64});
