@@ -238,6 +238,7 @@ inline Tensor empty(const Tensor& like, const std::vector<int64_t>& shape, Scala
 struct CudaCalls {
   int32_t (*current_stream)(int32_t device_index, void** stream) = nullptr;
   int32_t (*is_capturing)(void* stream, int32_t* status) = nullptr;
+  int32_t (*exchange_capture_mode)(int32_t* mode) = nullptr;
 
   static const CudaCalls& get() {
     static const CudaCalls calls = [] {
@@ -249,6 +250,8 @@ struct CudaCalls {
       // Of the CUDA runtime that libtorch_cuda itself depends on.
       found.is_capturing =
           reinterpret_cast<decltype(found.is_capturing)>(dlsym(library, "cudaStreamIsCapturing"));
+      found.exchange_capture_mode = reinterpret_cast<decltype(found.exchange_capture_mode)>(
+          dlsym(library, "cudaThreadExchangeStreamCaptureMode"));
       return found;
     }();
     return calls;
@@ -263,6 +266,27 @@ inline void* current_stream(int32_t device_index) {
   }
   return stream;
 }
+
+/// torch captures in the global mode, in which any call that might be unsafe ends the capture. The
+/// library makes none that waits for the stream or allocates while it has a workspace; what it asks
+/// about pointers and streams is harmless.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() {
+    const CudaCalls& cuda = CudaCalls::get();
+    active_ = cuda.exchange_capture_mode != nullptr && cuda.exchange_capture_mode(&mode_) == 0;
+  }
+  ~RelaxedCapture() {
+    if (active_) CudaCalls::get().exchange_capture_mode(&mode_);
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  static constexpr int32_t kRelaxed = 2;  // cudaStreamCaptureModeRelaxed
+  int32_t mode_ = kRelaxed;
+  bool active_ = false;
+};
 
 /// True unless the stream is known not to be captured.
 inline bool may_be_capturing(void* stream) {
@@ -295,7 +319,9 @@ void run(Call<Args> call, WorkspaceSize<Args> workspace_size, Args& args, const 
   const torch::stable::accelerator::DeviceGuard guard(device_index);
   options.stream = current_stream(device_index);
   Tensor workspace;
+  std::optional<RelaxedCapture> relaxed;
   if (may_be_capturing(options.stream)) {
+    relaxed.emplace();
     size_t size_bytes = 0;
     check(workspace_size(g_context, &args, &size_bytes));
     if (size_bytes > 0) {
