@@ -37,7 +37,7 @@ test-packaging: ## test what users of an installed cadre meet: find_package, add
 	@scripts/setup_apt.sh build test
 	@$(CONFIGURE) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
-	@ctest --preset $(PRESET) --label-regex packaging --output-junit $(CURDIR)/$(BUILD)/packaging-results/ctest-junit
+	@ctest --preset $(PRESET) -j $(JOBS) --label-regex packaging --output-junit $(CURDIR)/$(BUILD)/packaging-results/ctest-junit
 
 asan: ## run the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@scripts/setup_apt.sh build test
