@@ -1,5 +1,7 @@
 // The torch operators of cadre: schemas and kernels for CPU and CUDA. What Python adds to them
 // (fake, autograd, vmap) is in bindings/python/cadre/torch.
+#include <utility>
+
 #include "grouped_gemm.h"
 #include "views.h"
 
@@ -62,6 +64,14 @@ Tensor gmm(Tensor lhs, Tensor rhs, Tensor group_sizes, OptionalTensor alpha, Opt
            alpha_value, tail, precision},
           GroupedView(out, kMatrices), args);
   return out;
+}
+
+/// gmm with nothing but the product. Each argument of an operator costs a call time, so the common
+/// one has few.
+Tensor gmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, bool transpose_rhs) {
+  constexpr std::nullopt_t kNone = std::nullopt;
+  return gmm(std::move(lhs), std::move(rhs), std::move(group_sizes), kNone, kNone, kNone, kNone,
+             kNone, 0, transpose_rhs, 1.0, CADRE_TAIL_ZERO, CADRE_PRECISION_DEFAULT, kNone);
 }
 
 Tensor gmm_list(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, OptionalTensor alpha,
@@ -150,6 +160,12 @@ Tensor tgmm(Tensor lhs, Tensor rhs, Tensor group_sizes, OptionalTensor alpha,
            {alpha, group_offset_tensor, group_offset, alpha_value, precision},
            GroupedView(out, kMatrices), args);
   return out;
+}
+
+/// tgmm with nothing but the product, see gmm_plain.
+Tensor tgmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, int64_t num_groups) {
+  return tgmm(std::move(lhs), std::move(rhs), std::move(group_sizes), std::nullopt, std::nullopt, 0,
+              num_groups, 1.0, CADRE_PRECISION_DEFAULT, std::nullopt);
 }
 
 void tgmm_out(Tensor lhs, Tensor rhs, Tensor group_sizes, OptionalTensor alpha,
@@ -269,6 +285,8 @@ STABLE_TORCH_LIBRARY(cadre, m) {
   m.def(
       "bias_scale_grad(Tensor dy, Tensor[] bias, Tensor group_sizes, Tensor? group_offset_tensor, "
       "int group_offset, ScalarType? out_dtype) -> Tensor");
+  m.def("gmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, bool transpose_rhs) -> Tensor");
+  m.def("tgmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, SymInt num_groups) -> Tensor");
   m.def("check(Tensor like) -> ()");
   m.def(cadre_torch::kGroupedGemmSchema);
   m.def(cadre_torch::kGroupedGemmOutSchema);
@@ -276,9 +294,11 @@ STABLE_TORCH_LIBRARY(cadre, m) {
 
 #define CADRE_TORCH_KERNELS(m)                                         \
   m.impl("gmm", TORCH_BOX(&cadre_torch::gmm));                         \
+  m.impl("gmm_plain", TORCH_BOX(&cadre_torch::gmm_plain));             \
   m.impl("gmm_list", TORCH_BOX(&cadre_torch::gmm_list));               \
   m.impl("gmm_out", TORCH_BOX(&cadre_torch::gmm_out));                 \
   m.impl("tgmm", TORCH_BOX(&cadre_torch::tgmm));                       \
+  m.impl("tgmm_plain", TORCH_BOX(&cadre_torch::tgmm_plain));           \
   m.impl("tgmm_out", TORCH_BOX(&cadre_torch::tgmm_out));               \
   m.impl("bias_grad", TORCH_BOX(&cadre_torch::bias_grad));             \
   m.impl("bias_grad_out", TORCH_BOX(&cadre_torch::bias_grad_out));     \

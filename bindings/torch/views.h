@@ -3,7 +3,6 @@
 #pragma once
 
 #include <dlfcn.h>
-#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
@@ -180,14 +179,14 @@ class SizesView {
  public:
   SizesView(const char* op, const char* argument, const Tensor& tensor) {
     expect_rank(op, argument, tensor, 1);
-    kept_ =
-        tensor.size(0) > 1 && tensor.stride(0) != 1 ? torch::stable::contiguous(tensor) : tensor;
-    value_ = {kept_.data_ptr(), dtype_of(kept_.scalar_type()), device_of(kept_), kept_.size(0)};
+    if (tensor.size(0) > 1 && tensor.stride(0) != 1) kept_ = torch::stable::contiguous(tensor);
+    const Tensor& used = kept_ ? *kept_ : tensor;
+    value_ = {used.data_ptr(), dtype_of(used.scalar_type()), device_of(used), used.size(0)};
   }
   const cadre_sizes& get() const { return value_; }
 
  private:
-  Tensor kept_;
+  OptionalTensor kept_;  // a Tensor made empty would allocate
   cadre_sizes value_{};
 };
 
@@ -238,7 +237,6 @@ inline Tensor empty(const Tensor& like, const std::vector<int64_t>& shape, Scala
 struct CudaCalls {
   int32_t (*current_stream)(int32_t device_index, void** stream) = nullptr;
   int32_t (*is_capturing)(void* stream, int32_t* status) = nullptr;
-  int32_t (*exchange_capture_mode)(int32_t* mode) = nullptr;
 
   static const CudaCalls& get() {
     static const CudaCalls calls = [] {
@@ -250,8 +248,6 @@ struct CudaCalls {
       // Of the CUDA runtime that libtorch_cuda itself depends on.
       found.is_capturing =
           reinterpret_cast<decltype(found.is_capturing)>(dlsym(library, "cudaStreamIsCapturing"));
-      found.exchange_capture_mode = reinterpret_cast<decltype(found.exchange_capture_mode)>(
-          dlsym(library, "cudaThreadExchangeStreamCaptureMode"));
       return found;
     }();
     return calls;
@@ -267,27 +263,6 @@ inline void* current_stream(int32_t device_index) {
   return stream;
 }
 
-/// torch captures in the global mode, in which any call that might be unsafe ends the capture. The
-/// library makes none that waits for the stream or allocates while it has a workspace; what it asks
-/// about pointers and streams is harmless.
-class RelaxedCapture {
- public:
-  RelaxedCapture() {
-    const CudaCalls& cuda = CudaCalls::get();
-    active_ = cuda.exchange_capture_mode != nullptr && cuda.exchange_capture_mode(&mode_) == 0;
-  }
-  ~RelaxedCapture() {
-    if (active_) CudaCalls::get().exchange_capture_mode(&mode_);
-  }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  static constexpr int32_t kRelaxed = 2;  // cudaStreamCaptureModeRelaxed
-  int32_t mode_ = kRelaxed;
-  bool active_ = false;
-};
-
 /// True unless the stream is known not to be captured.
 inline bool may_be_capturing(void* stream) {
   const CudaCalls& cuda = CudaCalls::get();
@@ -300,10 +275,10 @@ using Call = cadre_status_code (*)(cadre_context*, const Args*);
 template <typename Args>
 using WorkspaceSize = cadre_status_code (*)(cadre_context*, const Args*, size_t*);
 
-/// Runs an op on `like`'s device and torch's current stream. An eager call uses the Context's
-/// workspace of the stream. A captured one gets a workspace of its own from torch's allocator,
-/// which keeps it for the graph: graphs that were captured on one stream may be replayed on several
-/// at once.
+/// Runs an op on `like`'s device (libcadre makes it the current one) and torch's current stream. An
+/// eager call uses the Context's workspace of the stream. A captured one gets a workspace of its
+/// own from torch's allocator, which keeps it for the graph: graphs that were captured on one
+/// stream may be replayed on several at once.
 template <typename Args>
 void run(Call<Args> call, WorkspaceSize<Args> workspace_size, Args& args, const Tensor& like,
          int64_t precision) {
@@ -316,17 +291,14 @@ void run(Call<Args> call, WorkspaceSize<Args> workspace_size, Args& args, const 
     return;
   }
   const int32_t device_index = like.get_device_index();
-  const torch::stable::accelerator::DeviceGuard guard(device_index);
   options.stream = current_stream(device_index);
-  Tensor workspace;
-  std::optional<RelaxedCapture> relaxed;
+  OptionalTensor workspace;
   if (may_be_capturing(options.stream)) {
-    relaxed.emplace();
     size_t size_bytes = 0;
     check(workspace_size(g_context, &args, &size_bytes));
     if (size_bytes > 0) {
       workspace = empty(like, {static_cast<int64_t>(size_bytes)}, ScalarType::Byte);
-      options.workspace = workspace.data_ptr();
+      options.workspace = workspace->data_ptr();
       options.workspace_size_bytes = size_bytes;
     }
   }

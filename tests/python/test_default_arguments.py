@@ -1,4 +1,5 @@
 """Default arguments are evaluated once: none may be mutable or the result of a call (a random key, an array, a list)."""
+
 import ast
 from pathlib import Path
 
@@ -25,14 +26,26 @@ def test_there_are_files_to_look_at():
 def test_defaults_are_constants(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            defaults = node.args.defaults + [default for default in node.args.kw_defaults if default is not None]
+            defaults = node.args.defaults + [
+                default for default in node.args.kw_defaults if default is not None
+            ]
             bad = [ast.unparse(default) for default in defaults if not is_constant(default)]
             assert not bad, f"line {node.lineno}: {bad}"
 
 
-@pytest.mark.parametrize("code, constant", [
-    ("[]", False), ("{}", False), ("jax.random.key(0)", False), ("(1, [])", False),
-    ("()", True), ("-1", True), ("None", True), ("Tail.ZERO", True), ("(1, 2)", True),
-])
+@pytest.mark.parametrize(
+    "code, constant",
+    [
+        ("[]", False),
+        ("{}", False),
+        ("jax.random.key(0)", False),
+        ("(1, [])", False),
+        ("()", True),
+        ("-1", True),
+        ("None", True),
+        ("Tail.ZERO", True),
+        ("(1, 2)", True),
+    ],
+)
 def test_the_check_can_fail(code, constant):
     assert is_constant(ast.parse(code, mode="eval").body) is constant

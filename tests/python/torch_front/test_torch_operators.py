@@ -53,6 +53,9 @@ CALLS = {
         *([random(M, N)], None, 0.5, [random(M, N)]),
     ),
     "tgmm": lambda: (wanted(M, K), wanted(M, N), SIZES, wanted(G), None, 0, G, 1.0, 0, None),
+    # Only ever called below autograd.
+    "gmm_plain": lambda: (random(M, K), random(G, N, K), SIZES, True),
+    "tgmm_plain": lambda: (random(M, K), random(M, N), SIZES, G),
     "tgmm_out": lambda: (
         *(random(M, K), random(M, N), SIZES, None, None, 0, 1.0, 0, [], None, 1.0),
         [random(K, N) for _ in range(G)],

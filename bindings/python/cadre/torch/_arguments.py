@@ -53,6 +53,8 @@ def scalars(op, argument, value, default):
 
 def autocast(lhs, rhs):
     """lhs and rhs as torch's own products see them: cast to the autocast dtype where autocast is on."""
+    if not torch._C._is_any_autocast_enabled():
+        return lhs, rhs
     device = lhs.device.type
     if not torch.is_autocast_enabled(device):
         return lhs, rhs

@@ -38,6 +38,11 @@ def _gmm(
     return lhs.new_empty((lhs.shape[0], n), dtype=dtype)
 
 
+@register_fake("cadre::gmm_plain")
+def _gmm_plain(lhs, rhs, group_sizes, transpose_rhs):
+    return _gmm(lhs, rhs, group_sizes, *[None] * 5, 0, transpose_rhs, 1.0, 0, 0, None)
+
+
 @register_fake("cadre::gmm_list")
 def _gmm_list(
     lhs,
@@ -78,6 +83,11 @@ def _tgmm(
     _rank("tgmm", "rhs", rhs, 2)
     dtype = out_dtype or _dtypes.product("tgmm", lhs.dtype, rhs.dtype)
     return lhs.new_empty((num_groups, lhs.shape[1], rhs.shape[1]), dtype=dtype)
+
+
+@register_fake("cadre::tgmm_plain")
+def _tgmm_plain(lhs, rhs, group_sizes, num_groups):
+    return _tgmm(lhs, rhs, group_sizes, None, None, 0, num_groups, 1.0, 0, None)
 
 
 @register_fake("cadre::bias_grad")

@@ -4,10 +4,11 @@ import torch
 
 from .. import _options
 from .._errors import wrong_type, wrong_value
-from . import _arguments, _dtypes
+from . import _arguments, _dtypes, _plain
 from ._calls import call
 from ._errors import translated
 
+_is_compiling = torch.compiler.is_compiling
 _ops = torch.ops.cadre
 _gmm_op = _ops.gmm.default
 _gmm_list_op = _ops.gmm_list.default
@@ -49,6 +50,18 @@ def gmm(
     Rows behind the last group become zero (tail="zero"), must not exist ("forbid"), or keep what they hold
     ("untouched", with out). `out`, c, beta and accumulate write into a given buffer and are not differentiable.
     """
+    if (
+        alpha is bias is bias_scale is row_scale is out is out_dtype is c is beta is None
+        and tail == "zero"
+        and precision == "default"
+        and not accumulate
+        and type(group_offset) is int
+        and group_offset == 0
+        and not _is_compiling()
+    ):
+        result = _plain.gmm(lhs, rhs, group_sizes, transpose_rhs)
+        if result is not None:
+            return result
     if not isinstance(group_sizes, torch.Tensor):
         group_sizes = _arguments.sizes("gmm", "group_sizes", group_sizes)
     offset_tensor, group_offset = (
@@ -181,6 +194,11 @@ def tgmm(
             )
             return out
         groups = _local_groups("tgmm", group_sizes, group_offset, offset_tensor, num_groups)
+        plain = alpha is out_dtype is offset_tensor is None and precision == "default"
+        if plain and alpha_value == 1.0 and group_offset == 0 and not _is_compiling():
+            result = _plain.tgmm(lhs, rhs, group_sizes, groups)
+            if result is not None:
+                return result
         return call(
             _tgmm_op,
             lhs,

@@ -1,0 +1,80 @@
+"""The shortest way of gmm and tgmm, for calls with nothing but the product: every argument of an operator and every look
+at one costs host time. Whatever asks for more, and every failure, goes the long way of _functional.py."""
+
+import torch
+
+from ._calls import call
+
+_ops = torch.ops.cadre
+_gmm = _ops.gmm.default
+_gmm_plain = _ops.gmm_plain.default
+_tgmm = _ops.tgmm.default
+_tgmm_plain = _ops.tgmm_plain.default
+
+_Tensor = torch.Tensor
+_transform_level = torch._C._functorch.maybe_current_level
+_any_autocast = torch._C._is_any_autocast_enabled
+_is_grad_enabled = torch.is_grad_enabled
+
+
+def gmm(lhs, rhs, group_sizes, transpose_rhs):
+    """The product, or None where the long way must be gone. Not for calls that are being compiled."""
+    if (
+        not isinstance(rhs, _Tensor)
+        or not isinstance(group_sizes, _Tensor)
+        or _transform_level() is not None
+        or _any_autocast()
+    ):
+        return None
+    try:
+        if _is_grad_enabled() and (lhs.requires_grad or rhs.requires_grad):
+            return _Gmm.apply(lhs, rhs, group_sizes, transpose_rhs)
+        return _gmm_plain(lhs, rhs, group_sizes, transpose_rhs)
+    except (RuntimeError, AttributeError, TypeError):
+        return None  # the long way finds the words for it
+
+
+def tgmm(lhs, rhs, group_sizes, num_groups):
+    """As gmm, but only where no gradient is wanted."""
+    if _transform_level() is not None or _any_autocast():
+        return None
+    try:
+        if _is_grad_enabled() and (lhs.requires_grad or rhs.requires_grad):
+            return None
+        return _tgmm_plain(lhs, rhs, group_sizes, num_groups)
+    except (RuntimeError, AttributeError, TypeError):
+        return None
+
+
+class _Gmm(torch.autograd.Function):
+    """gmm_plain with its gradient, which is made of the long way's operators where it is differentiated itself."""
+
+    @staticmethod
+    def forward(ctx, lhs, rhs, group_sizes, transpose_rhs):
+        need_lhs, need_rhs, _, _ = ctx.needs_input_grad
+        out = _gmm_plain(lhs, rhs, group_sizes, transpose_rhs)
+        ctx.saved = transpose_rhs, lhs.dtype, rhs.dtype, rhs.shape[0]
+        ctx.save_for_backward(lhs if need_rhs else None, rhs if need_lhs else None, group_sizes)
+        return out
+
+    @staticmethod
+    def backward(ctx, dy):
+        need_lhs, need_rhs, _, _ = ctx.needs_input_grad
+        transpose_rhs, lhs_dtype, rhs_dtype, groups = ctx.saved
+        lhs, rhs, sizes = ctx.saved_tensors
+        plain = lhs_dtype == rhs_dtype == dy.dtype and not _is_grad_enabled()
+        dlhs = drhs = None
+        if need_lhs:
+            if plain:
+                dlhs = _gmm_plain(dy, rhs, sizes, not transpose_rhs)
+            else:
+                rest = (None, None, None, None, None, 0, not transpose_rhs, 1.0, 0, 0, lhs_dtype)
+                dlhs = call(_gmm, dy, rhs, sizes, *rest)
+        if need_rhs:
+            # In the layout of rhs: [g, n, k] with transpose_rhs.
+            first, second = (dy, lhs) if transpose_rhs else (lhs, dy)
+            if plain:
+                drhs = _tgmm_plain(first, second, sizes, groups)
+            else:
+                drhs = call(_tgmm, first, second, sizes, None, None, 0, groups, 1.0, 0, rhs_dtype)
+        return dlhs, drhs, None, None
