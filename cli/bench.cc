@@ -99,18 +99,32 @@ void add_bench(CLI::App& app, int* exit_code) {
   command->add_option("--device", options->bench.device, "Where to measure")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
-  command->add_option("--op", options->bench.ops, "Only these ops")->delimiter(',');
-  command->add_option("--shape", options->bench.shapes, "Only shapes of these names or tags")
+  command
+      ->add_option("--op", options->bench.ops,
+                   "Only these: gmm, gmm_nt (rhs stored [n, k]), tgmm; with --device cuda also "
+                   "options (of the epilogue), portable (kernels), host (cost of a call)")
       ->delimiter(',');
-  command->add_option("--dtype", options->bench.dtype, "Element type of the operands");
-  command->add_option("--repeats", options->bench.repeats, "Timed runs of each case")
+  command
+      ->add_option("--shape", options->bench.shapes,
+                   "Only shapes of these names or tags (train, decode) of bench/shapes")
+      ->delimiter(',');
+  command->add_option(
+      "--dtype", options->bench.dtype,
+      "Element type of the operands; default: f32, bf16 and i8, on cuda bf16 and f16");
+  command
+      ->add_option("--repeats", options->bench.repeats,
+                   "Timed runs of each case; default: up to 40, on cuda 15")
       ->check(CLI::PositiveNumber);
   command->add_option("--json", options->json_path, "Write the results to this file")
       ->type_name("FILE");
   command->footer(
       "Examples:\n"
       "  cadre bench --device cpu\n"
-      "  cadre bench --device cpu --op gmm,tgmm --dtype bf16 --json results.json");
+      "  cadre bench --device cpu --op gmm,tgmm --dtype bf16 --json results.json\n"
+      "  cadre bench --device cuda --json results.json\n"
+      "  cadre bench --device cuda --op gmm_nt,host --shape decode --repeats 21\n\n"
+      "Dense cuBLAS is opened at run time; CADRE_CUBLAS names a library that the loader doesn't\n"
+      "find. Without it shares of dense are missing. A result that fails its check ends in 1.");
   command->callback([options, exit_code] {
     std::string line = "cadre bench --device " + options->bench.device;
     for (const std::string& op : options->bench.ops) line += " --op " + op;

@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 build=build/gpu-bundle
 folder=${1:-$build/bundle}
 limit_kib=$((40 * 1024))
-programs=(tests/gpu/gpu_tests bench/gpu/portable_bench)
+targets=(gpu_tests cadre_cli)
+programs=(tests/gpu/gpu_tests cadre)
 
 command -v nvcc >/dev/null || { echo "gpu_bundle.sh: no nvcc on this machine" >&2; exit 1; }
 # Everything but libc and the driver is linked statically; cuBLAS is opened at run time.
@@ -15,7 +16,7 @@ gomp=$(g++ -print-file-name=libgomp.a)
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCADRE_CUDA=ON -DCADRE_EXAMPLES=OFF -DCADRE_INSTALL=OFF \
   -DOpenMP_gomp_LIBRARY="$gomp" "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc" \
   ${CI:+-DCADRE_WERROR=ON} >/dev/null
-cmake --build "$build" -j "${JOBS:-$(nproc)}" --target "${programs[@]##*/}"
+cmake --build "$build" -j "${JOBS:-$(nproc)}" --target "${targets[@]}"
 
 rm -rf "$folder"
 mkdir -p "$folder"

@@ -198,13 +198,5 @@ TEST(CliVerify, BadBackendAndCountAreUsageErrors) {
   EXPECT_EQ(run_cli("verify --cases 0").exit_code, 2);
 }
 
-TEST(CliBench, DeviceThatIsNotInTheBuildIsUnavailable) {
-  const json info = json::parse(run_cli("info --json").out);
-  if (info["cuda"]["built"].get<bool>()) GTEST_SKIP() << "this build has CUDA";
-  const CliResult result = run_cli("bench --device cuda");
-  EXPECT_EQ(result.exit_code, 4);
-  EXPECT_THAT(result.err, HasSubstr("--device = cuda, but the benchmarks in this build are for:"));
-}
-
 }  // namespace
 }  // namespace cadre::test

@@ -1,0 +1,170 @@
+// The list of everything that is measured on a GPU.
+#include "bench/cuda/cases.h"
+
+#include <algorithm>
+
+#include "core/text.h"
+
+namespace cadre::bench {
+namespace {
+
+constexpr double kSkews[] = {0.0, 1.0};
+
+std::string_view pass_name(Pass pass) {
+  switch (pass) {
+    case Pass::kForward:
+      return "forward";
+    case Pass::kDgrad:
+      return "dgrad";
+    default:
+      return "wgrad";
+  }
+}
+
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Status check_ops(const std::vector<std::string>& ops) {
+  std::string known;
+  for (const std::string_view name : kCudaOps) known += text(known.empty() ? "" : ", ", name);
+  for (const std::string& op : ops) {
+    if (std::find(std::begin(kCudaOps), std::end(kCudaOps), op) == std::end(kCudaOps)) {
+      return Status::invalid(text("--op = ", op, ", expected one of ", known));
+    }
+  }
+  return {};
+}
+
+Status find_shapes(const std::vector<std::string>& names, std::vector<shapes::Shape>* found) {
+  if (names.empty()) {
+    found->assign(shapes::all().begin(), shapes::all().end());
+    return {};
+  }
+  for (const std::string& name : names) {
+    std::vector<shapes::Shape> named = shapes::tagged(name);
+    if (const shapes::Shape* shape = shapes::find(name)) named.push_back(*shape);
+    if (named.empty()) {
+      std::string known = "train, decode";
+      for (const shapes::Shape& shape : shapes::all()) known += text(", ", shape.name);
+      return Status::invalid(text("--shape = ", name, ", expected one of ", known));
+    }
+    found->insert(found->end(), named.begin(), named.end());
+  }
+  return {};
+}
+
+/// bf16 first: f16 is compared with it.
+Status find_dtypes(const std::string& name, std::vector<DType>* dtypes) {
+  *dtypes = {DType::kBF16, DType::kF16};
+  if (name.empty()) return {};
+  *dtypes = {dtype_from_name(name)};
+  if (dtypes->front() == DType::kBF16 || dtypes->front() == DType::kF16) return {};
+  return Status::invalid(text("--dtype = ", name, ", expected bf16 or f16 on a GPU"));
+}
+
+/// Adds a case that is compared with the case of this name in the group, if there is one.
+void add_against(std::string_view other, Baseline baseline, Case added, CaseGroup* group) {
+  for (size_t i = 0; i < group->cases.size(); ++i) {
+    if (group->cases[i].name != other || group->cases[i].portable) continue;
+    added.baseline = baseline;
+    added.baseline_case = i;
+    break;
+  }
+  group->cases.push_back(std::move(added));
+}
+
+/// The plain product in each dtype; for wgrad also what adds to an fp32 main_grad, in one tensor
+/// and in one for each expert.
+void add_products(const std::vector<DType>& dtypes, CaseGroup* group) {
+  const std::string name = text(group->decode() ? "decode " : "", pass_name(group->pass));
+  for (const DType dtype : dtypes) {
+    add_against(name, Baseline::kBf16, {.name = name, .dtype = dtype}, group);
+  }
+  if (group->pass != Pass::kWgrad || dtypes.front() != DType::kBF16) return;
+  const Extras main_grad = {.f32_out = true, .accumulate = true};
+  Extras listed = main_grad;
+  listed.list = true;
+  group->cases.push_back({.name = "wgrad f32 accumulate", .extras = main_grad});
+  add_against("wgrad f32 accumulate", Baseline::kPlain,
+              {.name = "wgrad f32 accumulate, list", .extras = listed}, group);
+}
+
+/// Every option of the epilogue beside the plain product.
+void add_options(DType dtype, CaseGroup* group) {
+  group->cases.push_back({.name = "plain", .dtype = dtype});
+  const struct {
+    const char* name;
+    Extras extras;
+  } options[] = {
+      {"bias", {.bias = true}},
+      {"bias and scales", {.bias = true, .scales = true}},
+      {"alpha, beta and C", {.c = true}},
+      {"accumulate", {.accumulate = true}},
+      {"f32 out", {.f32_out = true}},
+      {"f32 accumulate", {.f32_out = true, .accumulate = true}},
+      {"list of weights", {.list = true}},
+  };
+  for (const auto& option : options) {
+    add_against("plain", Baseline::kPlain,
+                {.name = option.name, .dtype = dtype, .extras = option.extras}, group);
+  }
+}
+
+}  // namespace
+
+std::string_view op_of(Pass pass) {
+  switch (pass) {
+    case Pass::kForward:
+      return "gmm_nt";
+    case Pass::kDgrad:
+      return "gmm";
+    default:
+      return "tgmm";
+  }
+}
+
+bool wants_host_cost(const CaseFilter& filter) { return contains(filter.ops, "host"); }
+
+Status make_case_groups(const CaseFilter& filter, std::vector<CaseGroup>* groups) {
+  constexpr int64_t kPortableRows = 512;  // an expert; fewer are not promised anything
+  std::vector<shapes::Shape> found;
+  std::vector<DType> dtypes;
+  Status status = check_ops(filter.ops);
+  if (status.ok()) status = find_shapes(filter.shapes, &found);
+  if (status.ok()) status = find_dtypes(filter.dtype, &dtypes);
+  if (!status.ok()) return status;
+
+  for (const shapes::Shape& shape : found) {
+    const bool decode = shape.tag == "decode";
+    for (const double skew : kSkews) {
+      for (const Pass pass : {Pass::kForward, Pass::kDgrad, Pass::kWgrad}) {
+        CaseGroup group{.shape = shape, .skew = skew, .pass = pass, .dense = !decode};
+        if (decode) {
+          if (pass == Pass::kWgrad || !contains(filter.ops, op_of(pass))) continue;
+          add_products(dtypes, &group);
+          groups->push_back(group);
+          group.flush = Flush::kRead;
+          groups->push_back(group);
+          continue;
+        }
+        if (contains(filter.ops, op_of(pass))) add_products(dtypes, &group);
+        if (contains(filter.ops, "portable") && skew == 0 &&
+            shape.m() / shape.num_groups >= kPortableRows) {
+          group.cases.push_back({.name = text("portable ", pass_name(pass)),
+                                 .dtype = dtypes.front(),
+                                 .portable = true});
+        }
+        if (!group.cases.empty()) groups->push_back(group);
+      }
+      if (!decode && skew == 0 && contains(filter.ops, "options")) {
+        CaseGroup group{.shape = shape, .dense = false};
+        add_options(dtypes.front(), &group);
+        groups->push_back(group);
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace cadre::bench

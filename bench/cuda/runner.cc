@@ -1,0 +1,129 @@
+// Measures groups of cases on the GPU.
+#include "bench/cuda/runner.h"
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <map>
+#include <stdexcept>
+
+#include "bench/cuda/dense_product.h"
+#include "bench/cuda/host_cost.h"
+#include "bench/cuda/product.h"
+#include "bench/cuda/timer.h"
+#include "core/text.h"
+
+namespace cadre::bench {
+namespace {
+
+/// A dtype's operands, and its dense product where one is wanted.
+struct LayerOfType {
+  std::unique_ptr<Layer> layer;
+  DeviceBuffer dense_out;
+  size_t dense_call = 0;  ///< its index among the timed calls
+};
+
+class Runner final : public CudaRunner {
+ public:
+  Runner() : no_dense_(dense_.open(timer_.stream())) {}
+
+  std::string dense_library() const override { return has_dense() ? dense_.library() : no_dense_; }
+  bool has_dense() const override { return dense_.available(); }
+  double copy_rate() const override { return timer_.copy_rate(); }
+
+  Status measure(const CaseGroup& group, int repeats,
+                 std::vector<Measurement>* measurements) override {
+    try {
+      measure_or_throw(group, repeats, measurements);
+    } catch (const std::exception& error) {
+      return Status::internal(text(group.shape.name, ", ", op_of(group.pass), ": ", error.what()));
+    }
+    return {};
+  }
+
+  Status measure_host_cost(std::vector<HostCost>* costs) override {
+    try {
+      *costs = bench::measure_host_cost(timer_.stream());
+    } catch (const std::exception& error) {
+      return Status::internal(text("host cost: ", error.what()));
+    }
+    return {};
+  }
+
+ private:
+  void measure_or_throw(const CaseGroup& group, int repeats,
+                        std::vector<Measurement>* measurements);
+
+  Timer timer_;
+  DenseCublas dense_;
+  std::string no_dense_;
+  const std::string portable_name_ = portable_backend();
+  Context context_{ContextOptions{.backend = "cuda"}};
+  Context portable_{ContextOptions{.backend = portable_name_}};
+};
+
+void Runner::measure_or_throw(const CaseGroup& group, int repeats,
+                              std::vector<Measurement>* measurements) {
+  const bool with_dense = group.dense && has_dense();
+  std::map<DType, LayerOfType> layers;
+  std::vector<std::unique_ptr<Product>> products;
+  std::vector<size_t> call_of_case;
+  std::vector<std::function<void()>> calls;
+
+  for (const Case& wanted : group.cases) {
+    LayerOfType& typed = layers[wanted.dtype];
+    if (typed.layer == nullptr) {
+      typed.layer = std::make_unique<Layer>(group.shape, group.skew, group.pass, wanted.dtype);
+      if (with_dense) {
+        const auto elements = static_cast<size_t>(typed.layer->dense_elements());
+        typed.dense_out = DeviceBuffer(elements * size_of(wanted.dtype));
+        const Checked checked = check_dense(*typed.layer, dense_, typed.dense_out, timer_.stream());
+        if (!checked.passed()) {
+          throw std::runtime_error(text("the dense product of cuBLAS is wrong at ", checked.where));
+        }
+        typed.dense_call = calls.size();
+        calls.emplace_back([this, product = typed.layer->dense(typed.dense_out.get())] {
+          dense_.multiply(product);
+        });
+      }
+    }
+    products.push_back(std::make_unique<Product>(
+        *typed.layer, wanted, wanted.portable ? portable_ : context_, timer_.stream()));
+    measurements->push_back({.kernel = products.back()->kernel(),
+                             .check = products.back()->check(),
+                             .used_groups = static_cast<double>(typed.layer->used_groups())});
+    call_of_case.push_back(calls.size());
+    calls.emplace_back([product = products.back().get()] { product->run(); });
+  }
+
+  const std::vector<Times> times = timer_.in_turn(calls, repeats, group.flush);
+  for (size_t i = 0; i < group.cases.size(); ++i) {
+    const Case& wanted = group.cases[i];
+    Measurement& measured = (*measurements)[i];
+    measured.times = times[call_of_case[i]];
+    if (with_dense) measured.dense = times[layers[wanted.dtype].dense_call];
+    if (wanted.baseline != Baseline::kNone) {
+      measured.baseline = times[call_of_case[wanted.baseline_case]];
+    }
+  }
+}
+
+}  // namespace
+
+Status CudaRunner::make(std::unique_ptr<CudaRunner>* runner) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    return Status::unsupported(
+        text("--device = cuda, but there is no GPU here: ",
+             error == cudaSuccess ? "no device" : cudaGetErrorString(error)));
+  }
+  try {
+    *runner = std::make_unique<Runner>();
+  } catch (const std::exception& thrown) {
+    return Status::internal(thrown.what());
+  }
+  return {};
+}
+
+}  // namespace cadre::bench

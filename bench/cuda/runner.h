@@ -1,0 +1,35 @@
+// Measures groups of cases on the GPU. In a build without CUDA, cli/bench_no_cuda.cc answers
+// instead.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/cuda/cases.h"
+#include "bench/cuda/measurement.h"
+#include "cadre/status.h"
+
+namespace cadre::bench {
+
+class CudaRunner {
+ public:
+  /// kUnsupported where there is no CUDA in the build or no GPU here, with the reason.
+  static Status make(std::unique_ptr<CudaRunner>* runner);
+  virtual ~CudaRunner() = default;
+
+  /// "libcublas.so.13, version 130000", or why there are no dense products.
+  virtual std::string dense_library() const = 0;
+  virtual bool has_dense() const = 0;
+  /// Bytes a second that a copy reads and writes.
+  virtual double copy_rate() const = 0;
+
+  /// A measurement for each case of the group. Cases whose check fails are timed all the same.
+  virtual Status measure(const CaseGroup& group, int repeats,
+                         std::vector<Measurement>* measurements) = 0;
+
+  /// What a call through the C API costs the host, by op.
+  virtual Status measure_host_cost(std::vector<HostCost>* costs) = 0;
+};
+
+}  // namespace cadre::bench

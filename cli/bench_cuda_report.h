@@ -1,0 +1,36 @@
+// What `cadre bench --device cuda` makes of a measurement: a row of the result file, a row of the
+// table, and the ratios of a whole run. Nothing here needs a GPU.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/cuda/cases.h"
+#include "bench/cuda/measurement.h"
+
+namespace cadre::cli {
+
+/// What holds for the whole run.
+struct CudaRun {
+  int repeats = 0;
+  std::string dense_library{};
+  double copy_rate = 0;  ///< bytes a second
+};
+
+/// A figure that wasn't measured has no field: of_dense without cuBLAS, of_bf16 and of_plain where
+/// the case is compared with nothing, weights_tb_per_s for tgmm.
+nlohmann::json result_row(const CudaRun& run, const bench::CaseGroup& group,
+                          const bench::Case& measured_case, const bench::Measurement& measured);
+
+/// A row that holds the host's cost alone.
+nlohmann::json host_cost_row(const bench::HostCost& cost);
+
+/// The cells of the table, from a row of the result file.
+std::vector<std::string> table_cells(const nlohmann::json& row);
+
+/// The shares of dense of all bf16 products by shape, skew 0 / skew 1; empty without any.
+std::string ratio_matrix(const nlohmann::json& rows);
+
+}  // namespace cadre::cli

@@ -1,0 +1,197 @@
+// What is measured on a GPU and what its result file holds, with times that are made up.
+#include "bench_cuda_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace cadre::cli {
+namespace {
+
+using bench::CaseFilter;
+using bench::CaseGroup;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+std::vector<CaseGroup> groups_of(const CaseFilter& filter) {
+  std::vector<CaseGroup> groups;
+  const Status status = make_case_groups(filter, &groups);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return groups;
+}
+
+/// Rows as a run would write them; every case takes 2 s, every dense product 1 s, every baseline 3.
+json rows_of(const std::vector<CaseGroup>& groups, bool with_dense) {
+  json rows = json::array();
+  for (const CaseGroup& group : groups) {
+    for (const bench::Case& one : group.cases) {
+      bench::Measurement measured{.kernel = "made/up",
+                                  .times = {2.0, 1.5, 2.5},
+                                  .check = {.elements = 24, .ratio = 0.5},
+                                  .used_groups = 3};
+      if (with_dense && group.dense) measured.dense = {1.0, 1.0, 1.0};
+      if (one.baseline != bench::Baseline::kNone) measured.baseline = {3.0, 3.0, 3.0};
+      rows.push_back(
+          result_row({.repeats = 11, .dense_library = "libcublas.so.13", .copy_rate = 4e12}, group,
+                     one, measured));
+    }
+  }
+  return rows;
+}
+
+int count_rows(const json& rows, const json& where) {
+  int count = 0;
+  for (const json& row : rows) {
+    bool same = true;
+    for (const auto& [name, value] : where.items()) {
+      same &= row.contains(name) && row[name] == value;
+    }
+    count += same ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(CudaCases, EveryTrainingShapeIsMeasuredInEveryDirectionTypeAndSkew) {
+  const json rows = rows_of(groups_of({}), true);
+  for (const shapes::Shape& shape : shapes::tagged("train")) {
+    for (const char* name : {"forward", "dgrad", "wgrad"}) {
+      for (const double skew : {0.0, 1.0}) {
+        for (const char* dtype : {"bf16", "f16"}) {
+          EXPECT_EQ(count_rows(rows, {{"shape", shape.name},
+                                      {"case", name},
+                                      {"skew", skew},
+                                      {"dtype", dtype},
+                                      {"of_dense", 0.5}}),
+                    1)
+              << shape.name << name;
+        }
+        EXPECT_EQ(count_rows(rows, {{"shape", shape.name},
+                                    {"case", "wgrad f32 accumulate"},
+                                    {"skew", skew},
+                                    {"out_dtype", "f32"}}),
+                  1);
+      }
+    }
+    EXPECT_EQ(count_rows(rows, {{"shape", shape.name}, {"case", "portable wgrad"}}),
+              shape.m() / shape.num_groups >= 512 ? 1 : 0);
+    for (const char* option : {"bias", "bias and scales", "alpha, beta and C", "accumulate",
+                               "f32 out", "f32 accumulate", "list of weights"}) {
+      EXPECT_EQ(count_rows(rows, {{"shape", shape.name}, {"case", option}, {"of_plain", 1.5}}), 1);
+    }
+  }
+}
+
+TEST(CudaCases, DecodeCountsTheWeightsOfExpertsWithRowsAndNeedsNoDense) {
+  const json rows = rows_of(groups_of({.shapes = {"decode"}, .dtype = "bf16"}), true);
+  EXPECT_EQ(rows.size(), 4u * 2 * 2 * 2);  // shapes, skews, layouts, flushes
+  for (const json& row : rows) {
+    EXPECT_FALSE(row.contains("of_dense"));
+    const double bytes = 3.0 * row["k"].get<double>() * row["n"].get<double>() * 2;
+    EXPECT_DOUBLE_EQ(row["weights_tb_per_s"].get<double>(), bytes / 2.0 * 1e-12);
+  }
+  EXPECT_EQ(count_rows(rows, {{"flush", "read"}, {"case", "decode forward"}}), 8);
+}
+
+TEST(CudaCases, FiltersHoldTheRunToWhatTheyName) {
+  const json tgmm = rows_of(groups_of({.ops = {"tgmm"}, .shapes = {"qwen3-30b-w2"}}), true);
+  EXPECT_EQ(tgmm.size(), 2u * 4);  // skews; bf16, f16 and two that accumulate
+  EXPECT_EQ(count_rows(tgmm, {{"op", "tgmm"}}), 8);
+  const json portable = rows_of(groups_of({.ops = {"portable"}}), true);
+  EXPECT_EQ(portable.size(), 8u * 3);
+  EXPECT_TRUE(groups_of({.ops = {"host"}}).empty());
+  EXPECT_TRUE(bench::wants_host_cost({.ops = {"gmm", "host"}}));
+  EXPECT_FALSE(bench::wants_host_cost({.ops = {"gmm"}}));
+  for (const json& row : rows_of(groups_of({.dtype = "f16"}), true)) {
+    EXPECT_EQ(row["dtype"], "f16");
+    EXPECT_FALSE(row.contains("of_bf16"));  // nothing to compare with in this run
+  }
+}
+
+TEST(CudaCases, EveryComparisonIsWithTheCaseItNames) {
+  for (const CaseGroup& group : groups_of({})) {
+    for (size_t i = 0; i < group.cases.size(); ++i) {
+      const bench::Case& one = group.cases[i];
+      if (one.dtype == DType::kF16) {
+        EXPECT_EQ(one.baseline, bench::Baseline::kBf16) << one.name;
+      }
+      if (one.baseline == bench::Baseline::kNone) continue;
+      ASSERT_LT(one.baseline_case, i);
+      const bench::Case& other = group.cases[one.baseline_case];
+      if (one.baseline == bench::Baseline::kBf16) {
+        EXPECT_EQ(other.name, one.name);
+        EXPECT_EQ(other.dtype, DType::kBF16);
+      } else {
+        EXPECT_EQ(other.name, group.pass == bench::Pass::kWgrad ? "wgrad f32 accumulate" : "plain");
+      }
+    }
+  }
+}
+
+TEST(CudaReport, RowsHaveTheFieldsOfTheCpuBenchAndTheRatios) {
+  const json rows = rows_of(groups_of({.shapes = {"mixtral-8x7b-w13"}}), true);
+  for (const json& row : rows) {
+    for (const char* field : {"op", "case", "shape", "label", "skew", "dtype", "m", "k", "n",
+                              "num_groups", "median_s", "gflops", "max_error", "kernel"}) {
+      EXPECT_TRUE(row.contains(field)) << field;
+    }
+    EXPECT_EQ(row["num_groups"], 8);
+    EXPECT_EQ(row["repeats"], 11);
+    EXPECT_EQ(row["checked"], true);
+    const double operations = 2.0 * 16384 * 4096 * 28672;
+    EXPECT_DOUBLE_EQ(row["gflops"].get<double>(), operations / 2.0 * 1e-9);
+    if (row["dtype"] == "f16") {
+      EXPECT_DOUBLE_EQ(row["of_bf16"].get<double>(), 1.5);
+    }
+    EXPECT_EQ(table_cells(row).size(), 11u);
+  }
+}
+
+TEST(CudaReport, WithoutCublasSharesAreMissingAndNotWrong) {
+  const json rows = rows_of(groups_of({}), false);
+  for (const json& row : rows) {
+    EXPECT_FALSE(row.contains("of_dense"));
+    EXPECT_FALSE(row.contains("dense_gflops"));
+  }
+  EXPECT_EQ(ratio_matrix(rows), "");
+}
+
+TEST(CudaReport, AFailedCheckIsSeenInTheRowAndTheTable) {
+  const std::vector<CaseGroup> groups = groups_of({.ops = {"gmm"}, .shapes = {"qwen3-30b-w2"}});
+  const bench::Checked bad[] = {
+      {},                                   // nothing was looked at
+      {.elements = 24, .not_finite = 1},    // an element was never written
+      {.elements = 24, .ratio = 1.000001},  // an element is off by more than its tolerance
+  };
+  for (const bench::Checked& check : bad) {
+    const bench::Measurement measured{.times = {1, 1, 1}, .check = check, .used_groups = 1};
+    const json row = result_row({}, groups[0], groups[0].cases[0], measured);
+    EXPECT_EQ(row["checked"], false);
+    const std::vector<std::string> cells = table_cells(row);
+    EXPECT_NE(std::find(cells.begin(), cells.end(), "FAIL"), cells.end());
+  }
+}
+
+TEST(CudaReport, MatrixShowsBothSkewsOfABf16Product) {
+  const std::string matrix =
+      ratio_matrix(rows_of(groups_of({.ops = {"gmm_nt"}, .shapes = {"train"}}), true));
+  EXPECT_EQ(std::count(matrix.begin(), matrix.end(), '\n'), 10);
+  EXPECT_THAT(matrix, HasSubstr("0.500 / 0.500"));
+}
+
+TEST(CudaReport, HostCostIsInSeconds) {
+  const json row = host_cost_row({.op = "tgmm", .times = {4e-6, 3e-6, 9e-6}});
+  EXPECT_EQ(row["case"], "host cost");
+  EXPECT_DOUBLE_EQ(row["host_seconds_per_call"].get<double>(), 4e-6);
+}
+
+TEST(CudaReport, TimesAreTheMedianAndTheEnds) {
+  const bench::Times times = bench::times_of({3, 1, 2, 5, 4});
+  EXPECT_EQ(times.median_s, 3);
+  EXPECT_EQ(times.least_s, 1);
+  EXPECT_EQ(times.greatest_s, 5);
+}
+
+}  // namespace
+}  // namespace cadre::cli

@@ -1,0 +1,56 @@
+// cadre bench --device cuda, as far as no GPU is needed: help, errors, and where it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "run_cli.h"
+
+namespace cadre::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(CliBenchCuda, HelpNamesTheDeviceItsOpsAndCublas) {
+  const CliResult help = run_cli("bench --help");
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, AllOf(HasSubstr("--device cuda"), HasSubstr("portable"), HasSubstr("host"),
+                              HasSubstr("CADRE_CUBLAS")));
+}
+
+TEST(CliBenchCuda, BadNamesAreUsageErrorsOnEveryMachine) {
+  const struct {
+    const char* arguments;
+    const char* expected;
+  } cases[] = {
+      {"--op gnn", "--op = gnn, expected one of gmm_nt, gmm, tgmm, options, portable, host"},
+      {"--dtype f32", "--dtype = f32, expected bf16 or f16 on a GPU"},
+      {"--dtype nonesuch", "--dtype = nonesuch, expected bf16"},
+      {"--shape nonesuch", "--shape = nonesuch, expected one of train, decode, mixtral-8x7b-w13"},
+      {"--repeats 0", "--repeats"}};
+  for (const auto& bad : cases) {
+    const CliResult result = run_cli(std::string("bench --device cuda ") + bad.arguments);
+    EXPECT_EQ(result.exit_code, 2) << bad.arguments;
+    EXPECT_THAT(result.err, HasSubstr(bad.expected));
+    EXPECT_EQ(result.out, "") << bad.arguments;
+  }
+}
+
+TEST(CliBenchCuda, SaysWhatIsMissing) {
+  const json cuda = json::parse(run_cli("info --json").out)["cuda"];
+  if (!cuda["devices"].empty()) GTEST_SKIP() << "there is a CUDA device here";
+  const CliResult result = run_cli("bench --device cuda");
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err,
+              HasSubstr(cuda["built"].get<bool>()
+                            ? "--device = cuda, but there is no GPU here: "
+                            : "--device = cuda, but this build has no CUDA backend; configure "
+                              "with the preset cuda"));
+}
+
+}  // namespace
+}  // namespace cadre::test
