@@ -27,7 +27,8 @@ Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches) {
   // with room for the source of the next block, which is prefetched meanwhile, and for the
   // accumulators that pass: half.
   const int64_t panel_bytes = granules * kernel.nr * kernel.granule_bytes;
-  blocking.n_block = round_down(caches.l2_bytes / 2 / panel_bytes, 1) * kernel.nr;
+  blocking.b_bytes_max = caches.l2_bytes / 2;
+  blocking.n_block = round_down(blocking.b_bytes_max / panel_bytes, 1) * kernel.nr;
   // Rows beyond this only add accumulators (m_block x n_block, read and written once for each k
   // block from L3); packing a block of B costs about as much as 20 rows of multiplication, 2 % of
   // these.
@@ -39,9 +40,9 @@ Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches) {
   const int64_t piece = caches.l1_bytes / 2 / (int64_t{kernel.nr} * kernel.granule_bytes);
   const auto piece_granules = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(piece)));
   blocking.piece_k = std::clamp<int64_t>(piece_granules, 16, kMaxGranules) * kernel.granule_k;
-  // Where B is contiguous along n, a piece takes at least 512 bytes of each row: what one step of
-  // the prefetch walk asks for, and enough for a memory page to be worth opening.
-  blocking.row_panels = std::max<int64_t>(512 / (int64_t{kernel.nr} * kernel.granule_bytes), 1);
+  // Where B is contiguous along n, pieces side by side take this much of each of its rows: enough
+  // for a memory page to be worth opening.
+  blocking.row_bytes = 512;
   // 16 rows of B, each read in address order: as many streams as the hardware prefetchers follow.
   blocking.stream_k = 16 * int64_t{kernel.granule_k};
   return blocking;

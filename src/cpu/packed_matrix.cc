@@ -11,7 +11,7 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t bytes_of_panel(const GemmKernel& kernel, int64_t k) {
   const int64_t granules = ceil_div(ceil_div(k, kernel.k_step) * kernel.k_step, kernel.granule_k);
-  return granules * kernel.nr * kernel.granule_bytes + kernel.panel_extra_bytes;
+  return granules * kernel.nr * kernel.granule_bytes;
 }
 
 }  // namespace

@@ -68,8 +68,8 @@ void multiply_panels(const TileArgs& t) {
   for (int64_t panel = 0; panel < t.panels; ++panel) {
     const char* a = static_cast<const char*>(t.a);
     const char* b = static_cast<const char*>(t.b) + panel * t.b_panel_bytes;
-    char* const acc = static_cast<char*>(t.acc) + panel * t.acc_panel_bytes;
-    char* const acc_bottom = acc + kTileRows * kPanelRowBytes;
+    const char* const acc = static_cast<const char*>(t.acc) + panel * t.acc_panel_bytes;
+    const char* const acc_bottom = acc + kTileRows * kPanelRowBytes;
     if (t.first) {
       _tile_zero(0);
       _tile_zero(1);
@@ -98,11 +98,15 @@ void multiply_panels(const TileArgs& t) {
       a += kTileBytes;
       b += kStepGranules * kPanelRowBytes;
     }
-    _tile_stored(0, acc, kPanelRowBytes);
-    _tile_stored(1, acc + kTileBytes, kPanelRowBytes);
+    // Back to the accumulators or, finished, to the result.
+    char* const to = t.out != nullptr ? static_cast<char*>(t.out) + panel * t.out_panel_bytes
+                                      : static_cast<char*>(t.acc) + panel * t.acc_panel_bytes;
+    const int64_t row_bytes = t.out != nullptr ? t.out_row_bytes : kPanelRowBytes;
+    _tile_stored(0, to, row_bytes);
+    _tile_stored(1, to + kTileBytes, row_bytes);
     if constexpr (kBottom) {
-      _tile_stored(2, acc_bottom, kPanelRowBytes);
-      _tile_stored(3, acc_bottom + kTileBytes, kPanelRowBytes);
+      _tile_stored(2, to + kTileRows * row_bytes, row_bytes);
+      _tile_stored(3, to + kTileRows * row_bytes + kTileBytes, row_bytes);
     }
   }
 }
@@ -141,8 +145,8 @@ const GemmKernel kGemmAmxBf16 = {.name = "amx_bf16",
                                  .granule_k = 2,
                                  .granule_bytes = 4,
                                  .k_step = 2 * kStepGranules,
-                                 .panel_extra_bytes = 0,
-                                 .reads_unpacked_f32 = false,
+                                 .subtracts_surplus = false,
+                                 .source_dtype = DType::kInvalid,
                                  .pack_a = &pack_a_from<PairLoaderBf16>,
                                  .pack_b = &pack_b_steps<PairLoaderBf16>,
                                  .multiply = &multiply_tiles<ProductBf16>,
@@ -155,8 +159,8 @@ const GemmKernel kGemmAmxInt8 = {.name = "amx_int8",
                                  .granule_k = 4,
                                  .granule_bytes = 4,
                                  .k_step = 4 * kStepGranules,
-                                 .panel_extra_bytes = 0,
-                                 .reads_unpacked_f32 = false,
+                                 .subtracts_surplus = false,
+                                 .source_dtype = DType::kInvalid,
                                  .pack_a = &pack_a_from<QuadLoaderInt8<0>>,
                                  .pack_b = &pack_b_steps<QuadLoaderInt8<0>>,
                                  .multiply = &multiply_tiles<ProductInt8>,

@@ -56,7 +56,9 @@ struct OpInt8 {
   static constexpr int kVectors = 2;
   static constexpr int kMaxRows = kRows;
   static constexpr int kGranuleBytes = 4;
-  static constexpr bool kSubtractsPanelExtra = false;
+  static constexpr int kGranuleK = 2;
+  static constexpr bool kSubtractsSurplus = false;
+  static constexpr bool kReadsSource = false;
 
   static Acc zero() { return _mm256_setzero_si256(); }
   static Acc load_acc(const char* p) {
@@ -72,6 +74,10 @@ struct OpInt8 {
   static void store_acc(char* p, Acc acc) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), acc);
   }
+  static void store_past_cache(char* p, Acc acc) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(p), acc);
+  }
+  static void finish_past_cache() { _mm_sfence(); }
 };
 
 }  // namespace
@@ -83,8 +89,8 @@ const GemmKernel kGemmAvx2F32 = {.name = "avx2_f32",
                                  .granule_k = 1,
                                  .granule_bytes = 4,
                                  .k_step = 1,
-                                 .panel_extra_bytes = 0,
-                                 .reads_unpacked_f32 = true,
+                                 .subtracts_surplus = false,
+                                 .source_dtype = DType::kF32,
                                  .pack_a = &pack_a_widen<VecF32>,
                                  .pack_b = &pack_b_widen<VecF32, kNrF32>,
                                  .multiply = &multiply<OpF32>,
@@ -97,8 +103,8 @@ const GemmKernel kGemmAvx2F64 = {.name = "avx2_f64",
                                  .granule_k = 1,
                                  .granule_bytes = 8,
                                  .k_step = 1,
-                                 .panel_extra_bytes = 0,
-                                 .reads_unpacked_f32 = false,
+                                 .subtracts_surplus = false,
+                                 .source_dtype = DType::kInvalid,
                                  .pack_a = &pack_a_widen<VecF64>,
                                  .pack_b = &pack_b_widen<VecF64, kNrF64>,
                                  .multiply = &multiply<OpF64>,
@@ -111,8 +117,8 @@ const GemmKernel kGemmAvx2Int8 = {.name = "avx2_int8",
                                   .granule_k = 2,
                                   .granule_bytes = 4,
                                   .k_step = 2,
-                                  .panel_extra_bytes = 0,
-                                  .reads_unpacked_f32 = false,
+                                  .subtracts_surplus = false,
+                                  .source_dtype = DType::kInvalid,
                                   .pack_a = &pack_a_from<PairLoaderInt8>,
                                   .pack_b = &pack_b_from<PairLoaderInt8, kNrF32>,
                                   .multiply = &multiply<OpInt8>,

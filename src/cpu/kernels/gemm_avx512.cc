@@ -22,7 +22,9 @@ constexpr int kNrF64 = kVectors * VecF64::kLanes;
 
 // Products of two int8 and their sum in pairs are exact in int32; the additions wrap.
 struct OpInt8 : DwordOp<kRows, kVectors> {
-  static constexpr bool kSubtractsPanelExtra = false;
+  static constexpr int kGranuleK = 2;
+  static constexpr bool kSubtractsSurplus = false;
+  static constexpr bool kReadsSource = false;
   static Acc multiply_add(Acc acc, Vec a, Vec b) {
     return _mm512_add_epi32(acc, _mm512_madd_epi16(a, b));
   }
@@ -37,8 +39,8 @@ const GemmKernel kGemmAvx512F32 = {.name = "avx512_f32",
                                    .granule_k = 1,
                                    .granule_bytes = 4,
                                    .k_step = 1,
-                                   .panel_extra_bytes = 0,
-                                   .reads_unpacked_f32 = true,
+                                   .subtracts_surplus = false,
+                                   .source_dtype = DType::kF32,
                                    .pack_a = &pack_a_widen<VecF32>,
                                    .pack_b = &pack_b_widen<VecF32, kNrF32>,
                                    .multiply = &multiply<OpF32>,
@@ -51,8 +53,8 @@ const GemmKernel kGemmAvx512F64 = {.name = "avx512_f64",
                                    .granule_k = 1,
                                    .granule_bytes = 8,
                                    .k_step = 1,
-                                   .panel_extra_bytes = 0,
-                                   .reads_unpacked_f32 = false,
+                                   .subtracts_surplus = false,
+                                   .source_dtype = DType::kInvalid,
                                    .pack_a = &pack_a_widen<VecF64>,
                                    .pack_b = &pack_b_widen<VecF64, kNrF64>,
                                    .multiply = &multiply<OpF64>,
@@ -65,8 +67,8 @@ const GemmKernel kGemmAvx512Int8 = {.name = "avx512_int8",
                                     .granule_k = 2,
                                     .granule_bytes = 4,
                                     .k_step = 2,
-                                    .panel_extra_bytes = 0,
-                                    .reads_unpacked_f32 = false,
+                                    .subtracts_surplus = false,
+                                    .source_dtype = DType::kInvalid,
                                     .pack_a = &pack_a_from<PairLoaderInt8>,
                                     .pack_b = &pack_b_from<PairLoaderInt8, kNrF32>,
                                     .multiply = &multiply<OpInt8>,

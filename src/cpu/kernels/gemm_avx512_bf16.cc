@@ -21,7 +21,10 @@ struct OpBf16 {
   static constexpr int kVectors = 2;
   static constexpr int kMaxRows = kRows;
   static constexpr int kGranuleBytes = 4;
-  static constexpr bool kSubtractsPanelExtra = false;
+  static constexpr int kGranuleK = 2;
+  static constexpr bool kSubtractsSurplus = false;
+  static constexpr bool kReadsSource = true;
+  static constexpr int64_t kSourceRowBytes = kNr * 2;
 
   static Acc zero() { return _mm512_setzero_ps(); }
   static Acc load_acc(const char* p) { return _mm512_loadu_ps(p); }
@@ -33,6 +36,14 @@ struct OpBf16 {
     return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   }
   static void store_acc(char* p, Acc acc) { _mm512_storeu_ps(p, acc); }
+  static void store_past_cache(char* p, Acc acc) {
+    _mm512_stream_ps(reinterpret_cast<float*>(p), acc);
+  }
+  static void finish_past_cache() { _mm_sfence(); }
+  static void load_source(const char* row, int64_t k_bytes, Vec (&b)[kVectors]) {
+    pairs_of_rows(row, k_bytes, b);
+  }
+  static void store_b(char* p, Vec b) { _mm512_storeu_si512(p, b); }
 };
 
 }  // namespace
@@ -44,8 +55,8 @@ const GemmKernel kGemmAvx512Bf16 = {.name = "avx512_bf16",
                                     .granule_k = 2,
                                     .granule_bytes = 4,
                                     .k_step = 2,
-                                    .panel_extra_bytes = 0,
-                                    .reads_unpacked_f32 = false,
+                                    .subtracts_surplus = false,
+                                    .source_dtype = DType::kBF16,
                                     .pack_a = &pack_a_from<PairLoaderBf16>,
                                     .pack_b = &pack_b_from<PairLoaderBf16, kNr>,
                                     .multiply = &multiply<OpBf16>,

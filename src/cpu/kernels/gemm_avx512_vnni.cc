@@ -1,7 +1,7 @@
-// int8 with AVX512_VNNI. vpdpbusd multiplies unsigned by signed bytes, so A is packed as a + 128
-// and the surplus 128 * sum_k b[k][j], which packing computes and stores behind each panel, is
-// subtracted once for the panel. All sums are modulo 2^32, so the result is exactly the wrapping
-// int32 sum.
+// int8 with AVX512_VNNI. vpdpbusd multiplies unsigned by signed bytes, so B is packed as b + 128
+// and the surplus 128 * sum_k a[i][k], which packing computes and keeps behind each row of A, is
+// subtracted once for each packed stretch. All sums are modulo 2^32, so the result is exactly the
+// wrapping int32 sum.
 #include "cpu/kernels/epilogue.h"
 #include "cpu/kernels/granule_avx512.h"
 #include "cpu/kernels/kernel_list.h"
@@ -17,22 +17,35 @@ constexpr int kNr = kVectors * 16;
 constexpr int kOffset = 0x80;
 
 struct OpVnni : DwordOp<kRows, kVectors> {
-  static constexpr bool kSubtractsPanelExtra = true;
-  static Acc multiply_add(Acc acc, Vec a, Vec b) { return _mm512_dpbusd_epi32(acc, a, b); }
+  static constexpr int kGranuleK = 4;
+  static constexpr bool kSubtractsSurplus = true;
+  static constexpr bool kReadsSource = true;
+  static constexpr int64_t kSourceRowBytes = kNr;
+
+  static Acc multiply_add(Acc acc, Vec a, Vec b) { return _mm512_dpbusd_epi32(acc, b, a); }
+  static Acc subtract_surplus(Acc acc, const char* surplus) {
+    return _mm512_sub_epi32(acc, broadcast_a(surplus));
+  }
+  static void load_source(const char* row, int64_t k_bytes, Vec (&b)[kVectors]) {
+    quads_of_rows(row, k_bytes, b);
+    for (Vec& v : b) v = _mm512_xor_si512(v, _mm512_set1_epi8(static_cast<char>(kOffset)));
+  }
+  static void store_b(char* p, Vec b) { _mm512_storeu_si512(p, b); }
 };
 
-void pack_b(const MatrixRef& b, int64_t k, int64_t cols, void* dst) {
-  pack_b_from<QuadLoaderInt8<0>, kNr>(b, k, cols, dst);
-  const int64_t granules = divide_up(k, 4);
-  char* panel = static_cast<char*>(dst);
+// The loaders leave whole vectors, zero behind the last k.
+void pack_a(const MatrixRef& a, int64_t rows, int64_t k, void* dst) {
+  pack_a_from<QuadLoaderInt8<0>>(a, rows, k, dst);
+  const int64_t vectors = divide_up(divide_up(k, 4), 16);
   const __m512i offset = _mm512_set1_epi8(static_cast<char>(kOffset));
-  __m512i surplus[kVectors] = {};
-  for (int64_t g = 0; g < granules; ++g)
-    for (int64_t v = 0; v < kVectors; ++v)
-      surplus[v] = _mm512_dpbusd_epi32(surplus[v], offset,
-                                       _mm512_loadu_si512(panel + (g * kNr + v * 16) * 4));
-  for (int64_t v = 0; v < kVectors; ++v)
-    _mm512_storeu_si512(panel + (granules * kNr + v * 16) * 4, surplus[v]);
+  for (int64_t r = 0; r < rows; ++r) {
+    char* row = static_cast<char*>(dst) + r * kPackedRowStride * 4;
+    __m512i sum = _mm512_setzero_si512();
+    for (int64_t v = 0; v < vectors; ++v)
+      sum = _mm512_dpbusd_epi32(sum, offset, _mm512_loadu_si512(row + v * 64));
+    const int surplus = _mm512_reduce_add_epi32(sum);
+    std::memcpy(row + kSurplusGranule * 4, &surplus, sizeof(surplus));
+  }
 }
 
 }  // namespace
@@ -44,10 +57,10 @@ const GemmKernel kGemmVnniInt8 = {.name = "avx512_vnni_int8",
                                   .granule_k = 4,
                                   .granule_bytes = 4,
                                   .k_step = 4,
-                                  .panel_extra_bytes = kNr * 4,
-                                  .reads_unpacked_f32 = false,
-                                  .pack_a = &pack_a_from<QuadLoaderInt8<kOffset>>,
-                                  .pack_b = &pack_b,
+                                  .subtracts_surplus = true,
+                                  .source_dtype = DType::kI8,
+                                  .pack_a = &pack_a,
+                                  .pack_b = &pack_b_from<QuadLoaderInt8<kOffset>, kNr>,
                                   .multiply = &multiply<OpVnni>,
                                   .epilogue = &epilogue_int32<VecF64, kNr>};
 

@@ -17,18 +17,29 @@ namespace cadre::cpu {
 // power-of-two number of sets).
 inline constexpr int64_t kMaxGranules = 512;
 inline constexpr int64_t kPackedRowStride = kMaxGranules + 16;
+// Kernels that compute with a shifted B (subtracts_surplus) find in this granule of a packed row
+// what the shift has added to each of its sums.
+inline constexpr int64_t kSurplusGranule = kMaxGranules;
 
 // A lazily advanced walk over source memory that is needed next; the inner loop issues its
-// prefetches.
+// prefetches, `lines` of them in every kPrefetchGranules steps.
 struct PrefetchWalk {
   const char* row = nullptr;  // start of the current row
   int64_t row_bytes = 0;      // contiguous bytes of a row
   int64_t stride_bytes = 0;   // to the next row
   int64_t rows_left = 0;      // 0: nothing to do
   int64_t column_bytes = 0;   // next byte of the current row
+  int64_t lines = 8;
 };
 
-// One block of the multiplication: `rows` rows of packed A against `panels` packed panels of B.
+// Where the inner loop finds B.
+enum class BFrom {
+  kPanels,      // packed panels
+  kSource,      // the matrix itself, its columns next to each other (GemmKernel::source_dtype)
+  kSourceKept,  // the same, and what was read is left behind as packed panels in b_packed
+};
+
+// One block of the multiplication: `rows` rows of packed A against `panels` panels of B.
 struct TileArgs {
   const void* a = nullptr;      // [rows][kPackedRowStride] granules
   const void* b = nullptr;      // panel 0
@@ -40,7 +51,17 @@ struct TileArgs {
   int64_t panels = 0;
   int rows = 0;                      // 1 … mr
   bool first = false;                // start from zero instead of from acc
+  const void* a_surplus = nullptr;   // of row 0 (kSurplusGranule): to be subtracted, or null
   PrefetchWalk* prefetch = nullptr;  // never null
+  BFrom b_from = BFrom::kPanels;
+  int64_t b_k_bytes = 0;      // source: from one k to the next
+  int64_t b_ahead_bytes = 0;  // source: from what is read to what to prefetch
+  void* b_packed = nullptr;   // source, kept: panel 0, [granules][nr] granules
+  int64_t b_packed_panel_bytes = 0;
+  void* out = nullptr;  // finished sums of tile 0 go here instead of into acc
+  int64_t out_row_bytes = 0;
+  int64_t out_panel_bytes = 0;
+  bool out_past_cache = false;  // out is aligned to 64 bytes and not needed soon
 };
 
 // A rectangle of finished accumulators and everything the epilogue formula needs.
@@ -61,10 +82,9 @@ struct GemmKernel {
   int mr, nr;       // tile: rows and columns
   int granule_k;    // k values in one granule (the unit that the inner loop broadcasts)
   int granule_bytes;
-  int k_step;             // packed k is padded with zeros to a multiple of this
-  int panel_extra_bytes;  // stored behind each packed panel (the VNNI kernel's column sums)
-  bool
-      reads_unpacked_f32;  // b may point into a row-major f32 matrix directly (nr columns readable)
+  int k_step;              // packed k is padded with zeros to a multiple of this
+  bool subtracts_surplus;  // multiply needs a_surplus once for each packed stretch of A
+  DType source_dtype;      // of a B whose columns are next to each other that is read as it lies
 
   // dst rows of kPackedRowStride granules <- a[rows, k].
   void (*pack_a)(const MatrixRef& a, int64_t rows, int64_t k, void* dst);

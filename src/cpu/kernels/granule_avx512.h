@@ -32,6 +32,59 @@ inline __m512i bytes_to_dwords(const int8_t* p, int64_t lanes) {
                                           : _mm_maskz_loadu_epi8(first16(lanes), p));
 }
 
+// Granules of two or four k values straight from rows of B, 32 columns of each: word or byte j of
+// row p goes to place p of granule j. Two permutations of words make 32 granules.
+struct alignas(64) PairOrder {
+  uint16_t low[32], high[32];  // a word below 32 is from the first register, above from the second
+};
+
+// Rows p and p + 1: word j of each, next to each other.
+constexpr PairOrder interleave_words() {
+  PairOrder order{};
+  for (uint16_t j = 0; j < 16; ++j) {
+    order.low[2 * j] = j;
+    order.low[2 * j + 1] = static_cast<uint16_t>(32 + j);
+    order.high[2 * j] = static_cast<uint16_t>(16 + j);
+    order.high[2 * j + 1] = static_cast<uint16_t>(48 + j);
+  }
+  return order;
+}
+
+// Pairs of bytes of rows 0, 1 and 2, 3 as unpacking leaves them: the first register holds columns
+// 0-7 and 16-23 of rows 0, 1, then of rows 2, 3; the second columns 8-15 and 24-31.
+constexpr PairOrder interleave_byte_pairs() {
+  PairOrder order{};
+  for (uint16_t j = 0; j < 16; ++j) {
+    const auto from = static_cast<uint16_t>(j % 8 + (j < 8 ? 0 : 32));
+    order.low[2 * j] = from;
+    order.low[2 * j + 1] = static_cast<uint16_t>(from + 16);
+    order.high[2 * j] = static_cast<uint16_t>(from + 8);
+    order.high[2 * j + 1] = static_cast<uint16_t>(from + 24);
+  }
+  return order;
+}
+
+inline void permute_words(__m512i first, __m512i second, const PairOrder& order,
+                          __m512i (&granules)[2]) {
+  granules[0] = _mm512_permutex2var_epi16(first, _mm512_load_si512(order.low), second);
+  granules[1] = _mm512_permutex2var_epi16(first, _mm512_load_si512(order.high), second);
+}
+
+inline void pairs_of_rows(const char* row, int64_t k_bytes, __m512i (&granules)[2]) {
+  static constexpr PairOrder kOrder = interleave_words();
+  permute_words(_mm512_loadu_si512(row), _mm512_loadu_si512(row + k_bytes), kOrder, granules);
+}
+
+inline void quads_of_rows(const char* row, int64_t k_bytes, __m512i (&granules)[2]) {
+  static constexpr PairOrder kOrder = interleave_byte_pairs();
+  const auto row_of = [&](int64_t p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + p * k_bytes));
+  };
+  const __m512i even = _mm512_inserti64x4(_mm512_castsi256_si512(row_of(0)), row_of(2), 1);
+  const __m512i odd = _mm512_inserti64x4(_mm512_castsi256_si512(row_of(1)), row_of(3), 1);
+  permute_words(_mm512_unpacklo_epi8(even, odd), _mm512_unpackhi_epi8(even, odd), kOrder, granules);
+}
+
 // Two bf16, as they are.
 struct PairLoaderBf16 : DwordGranules {
   using Elem = Bf16;
@@ -44,6 +97,10 @@ struct PairLoaderBf16 : DwordGranules {
     if (k_count < 2) return even;
     const Reg odd = words_to_dwords(p + k_stride, lanes);
     return _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
+  }
+  using WholeRows = void;
+  static void whole_rows(const Bf16* p, int64_t k_stride, Reg (&granules)[2]) {
+    pairs_of_rows(reinterpret_cast<const char*>(p), k_stride * 2, granules);
   }
 };
 
@@ -82,6 +139,11 @@ struct QuadLoaderInt8 : DwordGranules {
       x = _mm512_or_si512(x, _mm512_slli_epi32(bytes_to_dwords(p + 3 * k_stride, lanes), 24));
     return flip(x);
   }
+  using WholeRows = void;
+  static void whole_rows(const int8_t* p, int64_t k_stride, Reg (&granules)[2]) {
+    quads_of_rows(reinterpret_cast<const char*>(p), k_stride, granules);
+    for (Reg& x : granules) x = flip(x);
+  }
 
  private:
   static Reg flip(Reg x) {
@@ -107,7 +169,10 @@ struct DwordOp {
     return _mm512_set1_epi32(*reinterpret_cast<const int*>(p));
   }
   static void store_acc(char* p, Acc acc) { _mm512_storeu_si512(p, acc); }
-  static Acc subtract(Acc a, Acc b) { return _mm512_sub_epi32(a, b); }
+  static void store_past_cache(char* p, Acc acc) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(p), acc);
+  }
+  static void finish_past_cache() { _mm_sfence(); }
 };
 
 }  // namespace

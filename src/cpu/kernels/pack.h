@@ -17,6 +17,9 @@ namespace {
 //                                             one granule for each of `lanes` elements next to each
 //                                             other across k
 //   void store(void* p, Reg x), void transpose(Reg (&)[kLanes])
+// and, where it has the type WholeRows:
+//   void whole_rows(const Elem* p, int64_t k_stride, Reg (&)[2])   the granules of 2 * kLanes
+//   columns
 // Both loads fill what they do not read with zeros and touch nothing beyond it.
 
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -82,7 +85,17 @@ void pack_panel_across(const typename Loader::Elem* src, int64_t k_stride, int64
   constexpr int64_t kG = Loader::kGranuleK;
   static_assert(kNr % kLanes == 0);
   int64_t p = 0;
-  if (cols >= kNr) {
+  if constexpr (requires { typename Loader::WholeRows; }) {
+    constexpr int64_t kRowBytes = kLanes * Loader::kGranuleBytes;
+    static_assert(kNr == 2 * kLanes);
+    for (; p + kG <= k && cols >= kNr; p += kG) {
+      typename Loader::Reg granules[2];
+      Loader::whole_rows(src + p * k_stride, k_stride, granules);
+      Loader::store(dst, granules[0]);
+      Loader::store(dst + kRowBytes, granules[1]);
+      dst += 2 * kRowBytes;
+    }
+  } else if (cols >= kNr) {
     for (; p + kG <= k; p += kG) {
       const typename Loader::Elem* s = src + p * k_stride;
       for (int64_t j = 0; j < kNr; j += kLanes) {

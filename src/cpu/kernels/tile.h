@@ -13,96 +13,149 @@ namespace cadre::cpu {
 namespace {
 
 // An Op offers:
-//   Acc, Vec, kLanes, kVectors (nr = kLanes * kVectors), kMaxRows (mr), kGranuleBytes,
-//   kSubtractsPanelExtra Acc zero(), load_acc(const char*), Vec load_b(const char*), Vec
-//   broadcast_a(const char*), Acc multiply_add(Acc, Vec a, Vec b), void store_acc(char*, Acc), Acc
-//   subtract(Acc, Acc)
-// kSubtractsPanelExtra: nr accumulators stored behind the panel are subtracted once for the panel.
+//   Acc, Vec, kLanes, kVectors (nr = kLanes * kVectors), kMaxRows (mr), kGranuleBytes, kGranuleK,
+//   kSubtractsSurplus, kReadsSource
+//   Acc zero(), load_acc(const char*), multiply_add(Acc, Vec a, Vec b), subtract_surplus(Acc, const
+//   char*); Vec load_b(const char*), broadcast_a(const char*)
+//   void store_acc(char*, Acc), store_past_cache(char*, Acc), finish_past_cache()
+// and with kReadsSource:
+//   kSourceRowBytes (nr elements), void load_source(const char* row, int64_t k_bytes, Vec (&)[kV]),
+//   void store_b(char*, Vec)
 
-// Prefetches are spread evenly over the loop: this many lines in every kPrefetchGranules steps.
+// Prefetches are spread over the loop: some lines in every kPrefetchGranules steps.
 inline constexpr int64_t kPrefetchGranules = 16;
-inline constexpr int64_t kPrefetchLines = 8;
 
 inline void advance_prefetch(PrefetchWalk& walk) {
-  if (walk.rows_left == 0) return;
-  for (int64_t line = 0; line < kPrefetchLines; ++line)
-    __builtin_prefetch(walk.row + walk.column_bytes + line * 64, 0, 2);
-  walk.column_bytes += kPrefetchLines * 64;
-  if (walk.column_bytes >= walk.row_bytes) {
-    walk.column_bytes = 0;
-    walk.row += walk.stride_bytes;
-    --walk.rows_left;
+  for (int64_t line = 0; line < walk.lines && walk.rows_left > 0; ++line) {
+    __builtin_prefetch(walk.row + walk.column_bytes, 0, 2);
+    walk.column_bytes += 64;
+    if (walk.column_bytes >= walk.row_bytes) {
+      walk.column_bytes = 0;
+      walk.row += walk.stride_bytes;
+      --walk.rows_left;
+    }
   }
 }
 
 template <class Op, int kRows>
+using Tile = typename Op::Acc[kRows][Op::kVectors];
+
+template <class Op, int kRows>
+inline void load_tile(Tile<Op, kRows>& acc, const char* memory) {
+  constexpr int64_t kVecBytes = Op::kLanes * Op::kGranuleBytes;
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < Op::kVectors; ++v)
+      acc[r][v] = Op::load_acc(memory + (r * Op::kVectors + v) * kVecBytes);
+}
+
+// To the accumulators' own memory or, finished, to the result.
+template <class Op, int kRows>
+inline void store_tile(const Tile<Op, kRows>& acc, const TileArgs& t, int64_t panel) {
+  constexpr int64_t kVecBytes = Op::kLanes * Op::kGranuleBytes;
+  const bool out = t.out != nullptr;
+  char* memory = out ? static_cast<char*>(t.out) + panel * t.out_panel_bytes
+                     : static_cast<char*>(t.acc) + panel * t.acc_panel_bytes;
+  const int64_t row_bytes = out ? t.out_row_bytes : Op::kVectors * kVecBytes;
+  if (out && t.out_past_cache) {
+    for (int r = 0; r < kRows; ++r, memory += row_bytes)
+      for (int v = 0; v < Op::kVectors; ++v)
+        Op::store_past_cache(memory + v * kVecBytes, acc[r][v]);
+    return;
+  }
+  for (int r = 0; r < kRows; ++r, memory += row_bytes)
+    for (int v = 0; v < Op::kVectors; ++v) Op::store_acc(memory + v * kVecBytes, acc[r][v]);
+}
+
+// The accumulators of the tile after this one, two lines at a time.
+template <class Op, int kRows>
+inline void prefetch_tile(const char* next, int64_t granule) {
+  constexpr int64_t kTileBytes = int64_t{kRows} * Op::kVectors * Op::kLanes * Op::kGranuleBytes;
+  const int64_t offset = granule / kPrefetchGranules * 128;
+  if (offset >= kTileBytes) return;
+  __builtin_prefetch(next + offset, 1, 3);
+  __builtin_prefetch(next + offset + 64, 1, 3);
+}
+
+template <class Op, int kRows, BFrom kFrom>
 void multiply_rows(const TileArgs& t) {
   constexpr int kV = Op::kVectors;
   constexpr int64_t kVecBytes = Op::kLanes * Op::kGranuleBytes;
   constexpr int64_t kRowBytes = kPackedRowStride * Op::kGranuleBytes;
-  constexpr int64_t kAccRowBytes = kV * kVecBytes;
   const int64_t b_step = t.b_granule_bytes;
   for (int64_t panel = 0; panel < t.panels; ++panel) {
     const char* a = static_cast<const char*>(t.a);
     const char* b = static_cast<const char*>(t.b) + panel * t.b_panel_bytes;
-    char* acc_memory = static_cast<char*>(t.acc) + panel * t.acc_panel_bytes;
+    char* kept = static_cast<char*>(t.b_packed);
+    if constexpr (kFrom == BFrom::kSourceKept) kept += panel * t.b_packed_panel_bytes;
+    const char* acc_memory = static_cast<const char*>(t.acc) + panel * t.acc_panel_bytes;
 
-    typename Op::Acc acc[kRows][kV];
+    Tile<Op, kRows> acc;
     if (t.first) {
       for (int r = 0; r < kRows; ++r)
         for (int v = 0; v < kV; ++v) acc[r][v] = Op::zero();
     } else {
-      for (int r = 0; r < kRows; ++r)
-        for (int v = 0; v < kV; ++v)
-          acc[r][v] = Op::load_acc(acc_memory + r * kAccRowBytes + v * kVecBytes);
+      load_tile<Op, kRows>(acc, acc_memory);
     }
 
-    const auto step = [&](const char* a_step, const char* b_row) __attribute__((always_inline)) {
+    const auto step = [&]() __attribute__((always_inline)) {
       typename Op::Vec bv[kV];
-      for (int v = 0; v < kV; ++v) bv[v] = Op::load_b(b_row + v * kVecBytes);
+      if constexpr (kFrom == BFrom::kPanels) {
+        for (int v = 0; v < kV; ++v) bv[v] = Op::load_b(b + v * kVecBytes);
+      } else {
+        for (int p = 0; p < Op::kGranuleK; ++p)
+          for (int64_t line = 0; line < Op::kSourceRowBytes; line += 64)
+            __builtin_prefetch(b + p * t.b_k_bytes + t.b_ahead_bytes + line, 0, 2);
+        Op::load_source(b, t.b_k_bytes, bv);
+        if constexpr (kFrom == BFrom::kSourceKept) {
+          for (int v = 0; v < kV; ++v) Op::store_b(kept + v * kVecBytes, bv[v]);
+          kept += kV * kVecBytes;
+        }
+      }
       for (int r = 0; r < kRows; ++r) {
-        const typename Op::Vec av = Op::broadcast_a(a_step + r * kRowBytes);
+        const typename Op::Vec av = Op::broadcast_a(a + r * kRowBytes);
         for (int v = 0; v < kV; ++v) acc[r][v] = Op::multiply_add(acc[r][v], av, bv[v]);
       }
-    };
-    int64_t left = t.granules;
-    for (; left >= kPrefetchGranules; left -= kPrefetchGranules) {
-      advance_prefetch(*t.prefetch);
-#pragma GCC unroll 4
-      for (int64_t i = 0; i < kPrefetchGranules; ++i) {
-        step(a, b);
-        a += Op::kGranuleBytes;
-        b += b_step;
-      }
-    }
-    for (; left > 0; --left) {
-      step(a, b);
       a += Op::kGranuleBytes;
       b += b_step;
+    };
+    int64_t done = 0;
+    for (; done + kPrefetchGranules <= t.granules; done += kPrefetchGranules) {
+      advance_prefetch(*t.prefetch);
+      if (!t.first) prefetch_tile<Op, kRows>(acc_memory + t.acc_panel_bytes, done);
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < kPrefetchGranules; ++i) step();
     }
+    for (; done < t.granules; ++done) step();
 
-    if constexpr (Op::kSubtractsPanelExtra) {
-      for (int v = 0; v < kV; ++v) {
-        const typename Op::Acc extra = Op::load_acc(b + v * kVecBytes);
-        for (int r = 0; r < kRows; ++r) acc[r][v] = Op::subtract(acc[r][v], extra);
+    if constexpr (Op::kSubtractsSurplus) {
+      if (t.a_surplus != nullptr) {
+        const char* surplus = static_cast<const char*>(t.a_surplus);
+        for (int r = 0; r < kRows; ++r)
+          for (int v = 0; v < kV; ++v)
+            acc[r][v] = Op::subtract_surplus(acc[r][v], surplus + r * kRowBytes);
       }
     }
-    for (int r = 0; r < kRows; ++r)
-      for (int v = 0; v < kV; ++v)
-        Op::store_acc(acc_memory + r * kAccRowBytes + v * kVecBytes, acc[r][v]);
+    store_tile<Op, kRows>(acc, t, panel);
   }
+  if (t.out_past_cache) Op::finish_past_cache();
 }
 
-template <class Op, int... kRowsMinusOne>
+template <class Op, BFrom kFrom, int... kRowsMinusOne>
 void multiply_dispatch(const TileArgs& args, std::integer_sequence<int, kRowsMinusOne...>) {
   using Function = void (*)(const TileArgs&);
-  static constexpr Function kByRows[] = {&multiply_rows<Op, kRowsMinusOne + 1>...};
+  static constexpr Function kByRows[] = {&multiply_rows<Op, kRowsMinusOne + 1, kFrom>...};
   kByRows[args.rows - 1](args);
 }
 
 template <class Op>
 void multiply(const TileArgs& args) {
-  multiply_dispatch<Op>(args, std::make_integer_sequence<int, Op::kMaxRows>{});
+  constexpr std::make_integer_sequence<int, Op::kMaxRows> kRows{};
+  if constexpr (Op::kReadsSource) {
+    if (args.b_from == BFrom::kSource) return multiply_dispatch<Op, BFrom::kSource>(args, kRows);
+    if (args.b_from == BFrom::kSourceKept)
+      return multiply_dispatch<Op, BFrom::kSourceKept>(args, kRows);
+  }
+  multiply_dispatch<Op, BFrom::kPanels>(args, kRows);
 }
 
 // One widened value a granule, a fused (or, without FMA instructions, rounded) multiply and add.
@@ -115,7 +168,10 @@ struct WidenedOp {
   static constexpr int kVectors = kVectorsOfTile;
   static constexpr int kMaxRows = kMaxRowsOfTile;
   static constexpr int kGranuleBytes = sizeof(Elem);
-  static constexpr bool kSubtractsPanelExtra = false;
+  static constexpr int kGranuleK = 1;
+  static constexpr bool kSubtractsSurplus = false;
+  static constexpr bool kReadsSource = sizeof(Elem) == 4;  // f32 as it is
+  static constexpr int64_t kSourceRowBytes = kVectors * kLanes * kGranuleBytes;
 
   static Acc zero() { return V::zero(); }
   static Acc load_acc(const char* p) {
@@ -125,7 +181,14 @@ struct WidenedOp {
   static Vec broadcast_a(const char* p) { return V::set1(*reinterpret_cast<const Elem*>(p)); }
   static Acc multiply_add(Acc acc, Vec a, Vec b) { return V::fma(a, b, acc); }
   static void store_acc(char* p, Acc acc) { V::store(reinterpret_cast<Elem*>(p), acc); }
-  static Acc subtract(Acc a, Acc) { return a; }
+  static void store_past_cache(char* p, Acc acc) {
+    V::store_past_cache(reinterpret_cast<Elem*>(p), acc);
+  }
+  static void finish_past_cache() { V::finish_past_cache(); }
+  static void load_source(const char* row, int64_t, Vec (&b)[kVectors]) {
+    for (int v = 0; v < kVectors; ++v) b[v] = load_b(row + v * kLanes * kGranuleBytes);
+  }
+  static void store_b(char* p, Vec b) { store_acc(p, b); }
 };
 
 }  // namespace

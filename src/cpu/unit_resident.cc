@@ -1,0 +1,161 @@
+// Few rows: all of A stays packed in cache and B passes once, straight from memory.
+#include "cpu/unit_run.h"
+
+namespace cadre::cpu {
+
+bool UnitRun::resident() {
+  const int64_t segment_k = kMaxGranules * kernel_.granule_k;
+  const int64_t segments = std::max<int64_t>(ceil_div(item_.k, segment_k), 1);
+  const bool along_n = b_.col_stride == 1 && !unit_.packed;
+  const bool unpacked = tiles_ == 1 && reads_source();
+  // Where B is contiguous along n, pieces side by side keep to the same rows of memory.
+  const auto size = static_cast<int64_t>(size_of(b_.dtype));
+  const int64_t side_by_side = std::max<int64_t>(blocking_.row_bytes / (kernel_.nr * size), 1);
+  Piece piece{.k = blocking_.piece_k, .panels = along_n ? std::min(side_by_side, panels_) : 1};
+  if (unit_.packed) piece.k = unit_.packed->layout.k_block;
+  const int64_t acc_panels = unpacked ? panels_ : piece.panels;
+  const int64_t sizes[] = {segments * tiles_ * a_tile_bytes(),
+                           unit_.packed ? 0 : b_panel_bytes(piece.k),
+                           acc_panels * tiles_ * acc_tile_bytes(), bias_bytes()};
+  int64_t total = 0;
+  for (const int64_t bytes : sizes) total += Arena::padded(bytes);
+  auto* memory = static_cast<char*>(Scratch::of_this_thread().reserve(static_cast<size_t>(total)));
+  if (!memory) return false;
+  Arena arena(memory);
+  char* const a_packed = arena.take(sizes[0]);
+  char* const b_packed = arena.take(sizes[1]);
+  char* const acc = arena.take(sizes[2]);
+  bias_ = widen_bias(arena.take(sizes[3]));
+
+  // A: all rows, in segments of k that a packed row can hold.
+  for (int64_t segment = 0; segment < segments; ++segment) {
+    const int64_t k0 = segment * segment_k;
+    for (int64_t tile = 0; tile < tiles_; ++tile) {
+      kernel_.pack_a(part(a_, tile_begin(tile), k0), tile_rows(tile),
+                     std::min(segment_k, item_.k - k0),
+                     a_packed + (segment * tiles_ + tile) * a_tile_bytes());
+    }
+  }
+  if (unpacked) {
+    stream_rows(a_packed, b_packed, acc);
+  } else {
+    stream_pieces(piece, a_packed, b_packed, acc);
+  }
+  return true;
+}
+
+/// B passes in pieces, all of k for some panels before the next. Each panel of a piece is packed
+/// (by the first row tile, if it can read it as it lies) and used at once, while the next piece is
+/// on its way from memory.
+void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* acc) const {
+  const int64_t k_pieces = std::max<int64_t>(ceil_div(item_.k, piece.k), 1);
+  const int64_t pieces = k_pieces * ceil_div(panels_, piece.panels);
+  const int64_t acc_panel_bytes = tiles_ * acc_tile_bytes();
+  for (int64_t i = 0; i < pieces; ++i) {
+    const int64_t k0 = i % k_pieces * piece.k;
+    const int64_t k = std::min(piece.k, item_.k - k0);
+    const int64_t panel0 = i / k_pieces * piece.panels;
+    const int64_t panels = std::min(piece.panels, panels_ - panel0);
+    const int64_t next_k0 = (i + 1) % k_pieces * piece.k;
+    const int64_t next_panel = (i + 1) / k_pieces * piece.panels;
+    const bool source = reads_source(k);
+    PrefetchWalk next;
+    if (i + 1 < pieces && !source) {
+      next = walk_over(next_k0, std::min(piece.k, item_.k - next_k0), next_panel, piece.panels);
+      next.lines = ceil_div(lines_of(next), panels * tiles_ * prefetch_steps(k));
+      // A single tile has too few steps to spread the prefetches over: ask before packing.
+      if (tiles_ == 1) prefetch_all(&next);
+    }
+    const int64_t ahead_bytes =
+        i + 1 < pieces
+            ? static_cast<const char*>(element_at(b_, next_k0, next_panel * kernel_.nr)) -
+                  static_cast<const char*>(element_at(b_, k0, panel0 * kernel_.nr))
+            : 0;
+    for (int64_t panel = panel0; panel < panel0 + panels; ++panel) {
+      const bool from_source = source && panel < full_panels_;
+      if (!from_source && !unit_.packed) {
+        kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel), b);
+      }
+      char* const panel_acc = acc + (panel - panel0) * acc_panel_bytes;
+      for (int64_t tile = 0; tile < tiles_; ++tile) {
+        TileArgs args{.b = unit_.packed ? packed_at(k0, panel) : b,
+                      .b_granule_bytes = b_granule_bytes(),
+                      .acc = panel_acc + tile * acc_tile_bytes(),
+                      .acc_panel_bytes = acc_tile_bytes(),
+                      .panels = 1,
+                      .prefetch = &next};
+        if (from_source && tile == 0) {
+          args.b_from = BFrom::kSourceKept;
+          args.b_packed = b;
+          point_at_source(k0, panel, &args);
+          args.b_ahead_bytes = ahead_bytes;
+        }
+        const bool last = k0 + k >= item_.k;
+        const bool stored = last && point_at_out(tile, panel, &args);
+        multiply_piece(a, k0, k, tile, args);
+        if (last && !stored) {
+          finish(tile, panel, 1, panel_acc + tile * acc_tile_bytes(), acc_tile_bytes());
+        }
+      }
+    }
+    prefetch_all(&next);
+  }
+}
+
+/// k values [k0, k0 + k) of one row tile; a piece never crosses a segment, because it divides it.
+void UnitRun::multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile,
+                             TileArgs args) const {
+  const int64_t segment_k = kMaxGranules * kernel_.granule_k;
+  const int64_t inside = k0 % segment_k;
+  const char* const rows = a + (k0 / segment_k * tiles_ + tile) * a_tile_bytes();
+  PrefetchWalk none;
+  args.a = rows + inside / kernel_.granule_k * kernel_.granule_bytes;
+  args.granules = granules_of(k);
+  args.rows = tile_rows(tile);
+  args.first = k0 == 0;
+  // The surplus is that of a whole segment: take it off with the segment's last piece.
+  if (inside + k == segment_k || k0 + k == item_.k) {
+    args.a_surplus = rows + kSurplusGranule * kernel_.granule_bytes;
+  }
+  if (!args.prefetch) args.prefetch = &none;
+  kernel_.multiply(args);
+}
+
+/// One row tile, and B as it lies: a few rows of it at a time, in address order. Columns and k
+/// values that fill no panel and no granule are packed.
+void UnitRun::stream_rows(const char* a, char* b, char* acc) const {
+  const int64_t source_k = item_.k / kernel_.granule_k * kernel_.granule_k;
+  int64_t k0 = 0;
+  do {
+    const int64_t k = k0 < source_k ? std::min(blocking_.stream_k, source_k - k0) : item_.k - k0;
+    const int64_t source_panels = k0 < source_k ? full_panels_ : 0;
+    const bool last = k0 + k >= item_.k;
+    if (source_panels > 0) {
+      TileArgs args{.acc = acc,
+                    .acc_panel_bytes = acc_tile_bytes(),
+                    .panels = source_panels,
+                    .b_from = BFrom::kSource};
+      point_at_source(k0, 0, &args);
+      args.b_ahead_bytes = blocking_.row_bytes;
+      if (last) point_at_out(0, 0, &args);
+      multiply_piece(a, k0, k, 0, args);
+    }
+    for (int64_t panel = source_panels; panel < panels_; ++panel) {
+      kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel), b);
+      TileArgs args{.b = b,
+                    .b_granule_bytes = b_granule_bytes(),
+                    .acc = acc + panel * acc_tile_bytes(),
+                    .acc_panel_bytes = acc_tile_bytes(),
+                    .panels = 1};
+      if (last) point_at_out(0, panel, &args);
+      multiply_piece(a, k0, k, 0, args);
+    }
+    k0 += k;
+  } while (k0 < item_.k);
+  const int64_t stored = plain_out_ ? full_panels_ : 0;
+  if (stored < panels_) {
+    finish(0, stored, panels_ - stored, acc + stored * acc_tile_bytes(), acc_tile_bytes());
+  }
+}
+
+}  // namespace cadre::cpu

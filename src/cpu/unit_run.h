@@ -1,0 +1,139 @@
+// One work unit while it runs: what gemm_unit.cc (shared parts), unit_blocked.cc (many rows) and
+// unit_resident.cc (few rows) know of it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cpu/gemm_unit.h"
+#include "cpu/scratch.h"
+
+namespace cadre::cpu {
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+/// The rest of a matrix from element [row, col] on.
+inline MatrixRef part(const MatrixRef& matrix, int64_t row, int64_t col) {
+  return {element_at(matrix, row, col), matrix.dtype, matrix.row_stride, matrix.col_stride};
+}
+
+/// Hands out consecutive pieces of the thread's scratch memory.
+class Arena {
+ public:
+  explicit Arena(char* base) : next_(base) {}
+  char* take(int64_t bytes) {
+    char* piece = next_;
+    next_ += padded(bytes);
+    return piece;
+  }
+  /// Pieces start on cache lines of their own.
+  static int64_t padded(int64_t bytes) { return round_up(bytes, 64) + 64; }
+
+ private:
+  char* next_;
+};
+
+/// Cache lines that a walk will ask for.
+int64_t lines_of(const PrefetchWalk& walk);
+/// Asks at once for all that is left of a walk.
+void prefetch_all(PrefetchWalk* walk);
+
+class UnitRun {
+ public:
+  UnitRun(const WorkUnit& unit, const GemmPlan& plan)
+      : unit_(unit),
+        item_(*unit.item),
+        kernel_(*plan.kernel),
+        blocking_(plan.blocking),
+        rows_(unit.m_end - unit.m_begin),
+        cols_(unit.n_end - unit.n_begin),
+        tiles_(ceil_div(rows_, kernel_.mr)),
+        panels_(ceil_div(cols_, kernel_.nr)),
+        full_panels_(cols_ / kernel_.nr),
+        a_(part(item_.a, unit.m_begin, 0)),
+        b_(part(item_.b, 0, unit.n_begin)),
+        plain_out_(is_plain_out()),
+        past_cache_(is_past_cache()) {}
+
+  /// Both return false when there is no memory.
+  bool blocked();
+  bool resident();
+
+ private:
+  int64_t granules_of(int64_t k) const {
+    return ceil_div(round_up(k, kernel_.k_step), kernel_.granule_k);
+  }
+  int64_t a_tile_bytes() const { return kernel_.mr * kPackedRowStride * kernel_.granule_bytes; }
+  int64_t b_granule_bytes() const { return int64_t{kernel_.nr} * kernel_.granule_bytes; }
+  int64_t b_panel_bytes(int64_t k) const { return granules_of(k) * b_granule_bytes(); }
+  int64_t acc_tile_bytes() const {
+    return int64_t{kernel_.mr} * kernel_.nr * static_cast<int64_t>(size_of(kernel_.acc_dtype));
+  }
+  /// Rows are dealt out evenly: 16 rows of a 14-row tile are 8 and 8.
+  int64_t tile_begin(int64_t tile) const { return rows_ * tile / tiles_; }
+  int tile_rows(int64_t tile) const {
+    return static_cast<int>(tile_begin(tile + 1) - tile_begin(tile));
+  }
+  int64_t panel_cols(int64_t panel) const {
+    return std::min<int64_t>(kernel_.nr, cols_ - panel * kernel_.nr);
+  }
+  int64_t bias_bytes() const { return item_.bias.data ? panels_ * kernel_.nr * 8 : 0; }
+  /// Steps of a multiplication in which the kernel advances a prefetch walk.
+  int64_t prefetch_steps(int64_t k) const { return std::max<int64_t>(granules_of(k) / 16, 1); }
+
+  /// The kernel can read B as it lies; a k that doesn't fill its granules must be packed.
+  bool reads_source() const {
+    return !unit_.packed && b_.col_stride == 1 && b_.dtype == kernel_.source_dtype;
+  }
+  bool reads_source(int64_t k) const { return reads_source() && k % kernel_.granule_k == 0; }
+  /// Panels of B from [k0, panel] on, for the kernel to read where they lie.
+  void point_at_source(int64_t k0, int64_t panel, TileArgs* args) const;
+
+  /// Panels of the unit that were packed before; k0 is where a block of k starts.
+  const char* packed_at(int64_t k0, int64_t panel) const {
+    const PackedLayout& layout = unit_.packed->layout;
+    return unit_.packed->data +
+           layout.offset_bytes(k0 / layout.k_block, unit_.n_begin / kernel_.nr + panel);
+  }
+
+  bool is_plain_out() const;
+  bool is_past_cache() const;
+  /// Lets the kernel store finished sums of a row tile straight into D, where D takes them as they
+  /// are and the panels are whole.
+  bool point_at_out(int64_t tile, int64_t panel, TileArgs* args) const;
+  /// The epilogue of a row tile over consecutive panels.
+  void finish(int64_t tile, int64_t panel, int64_t panels, const char* acc,
+              int64_t acc_panel_bytes) const;
+  const void* widen_bias(char* memory) const;
+
+  /// The source of k values and panels of B, as rows of memory to prefetch.
+  PrefetchWalk walk_over(int64_t k0, int64_t k, int64_t panel, int64_t panels) const;
+  /// The source of a row tile's k values.
+  PrefetchWalk walk_over_rows(int64_t tile, int64_t k0, int64_t k) const;
+
+  struct KBlocks {
+    int64_t count, k;
+  };
+  KBlocks k_blocks() const;
+  void multiply_tile(TileArgs args, int64_t tile, int64_t panel, int64_t panels, bool last,
+                     PrefetchWalk* first_walk, PrefetchWalk* walk) const;
+
+  struct Piece {
+    int64_t k, panels;
+  };
+  void stream_pieces(const Piece& piece, const char* a, char* b, char* acc) const;
+  void stream_rows(const char* a, char* b, char* acc) const;
+  void multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile, TileArgs args) const;
+
+  const WorkUnit& unit_;
+  const GemmItem& item_;
+  const GemmKernel& kernel_;
+  const Blocking& blocking_;
+  int64_t rows_, cols_, tiles_, panels_, full_panels_;
+  MatrixRef a_, b_;
+  bool plain_out_, past_cache_;
+  const void* bias_ = nullptr;
+};
+
+}  // namespace cadre::cpu
