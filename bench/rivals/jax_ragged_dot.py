@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """cadre.jax against lax.ragged_dot and, on a Hopper GPU, Pallas's Mosaic GPU ragged dot, in one run.
 
-Results are checked first, on sampled rows in float64; then every contender is timed in turn, round
-after round, and the medians are compared. `--json FILE` writes what the table shows.
+Beside them stand libcadre called directly on the same buffers, which shows what JAX adds, and one dense product of the same
+m, k and n, for scale. Every result is checked first, on samples in float32; then all contenders of a case are timed in
+turn, round after round, and medians are compared. A rival that fails is a result too, with its reason.
 
-    python bench/rivals/jax_ragged_dot.py                      # shapes that fit this device
-    python bench/rivals/jax_ragged_dot.py --shape qwen3-30b-w2 --gradients --json out.json
+    python bench/rivals/jax_ragged_dot.py                      # shapes that fit this device, forward and both gradients
+    python bench/rivals/jax_ragged_dot.py --shape qwen3-30b-w2 --case forward --json out.json
 """
 
 import argparse
-import functools
 import json
+import os
+import platform
 import statistics
 import sys
 import time
@@ -18,10 +20,11 @@ import time
 import cadre.jax
 import jax
 import jax.numpy as jnp
+import libcadre_call
 import numpy as np
 from jax import lax
 
-# name: experts, rows, k, n. The first part is bench/shapes; a CPU runs the second.
+# name: experts, rows, k, n. The first part is that of bench/shapes; a CPU runs the second.
 GPU_SHAPES = {
     "mixtral-8x7b-w13": (8, 16384, 4096, 28672),
     "mixtral-8x7b-w2": (8, 16384, 14336, 4096),
@@ -34,175 +37,261 @@ GPU_SHAPES = {
     "gpt-oss-120b-w13": (128, 32768, 2880, 5760),
 }
 CPU_SHAPES = {"8 experts": (8, 512, 512, 512), "64 experts": (64, 512, 512, 512)}
-SAMPLED_ROWS = 64
+CASES = ("forward", "dlhs", "drhs")
+SAMPLES = 16
+#: Kernels at least this long are compared with the library's own time.
+LONG_S = 200e-6
+#: What a contender may end in: out of memory, a shape it refuses, a module that isn't there.
+FAILURES = (RuntimeError, ValueError, TypeError, ImportError, NotImplementedError, ArithmeticError)
+ON_GPU = jax.default_backend() == "gpu"
 
 
 def operands(shape, dtype, seed=0):
+    """lhs [m, k], rhs [g, k, n], group sizes of a router that favours nobody, dout [m, n]."""
     experts, m, k, n = shape
     sizes = np.bincount(np.random.default_rng(seed).integers(0, experts, m), minlength=experts)
-    keys = jax.random.split(jax.random.key(seed), 3)
-    lhs = jax.random.normal(keys[0], (m, k), dtype)
-    rhs = (jax.random.normal(keys[1], (experts, k, n), jnp.bfloat16) * k**-0.5).astype(dtype)
-    dout = jax.random.normal(keys[2], (m, n), dtype)
+
+    @jax.jit
+    def make(key):
+        keys = jax.random.split(key, 3)
+        lhs = jax.random.normal(keys[0], (m, k), dtype)
+        rhs = jax.random.normal(keys[1], (experts, k, n), dtype) * jnp.asarray(k**-0.5, dtype)
+        return lhs, rhs, jax.random.normal(keys[2], (m, n), dtype)
+
+    lhs, rhs, dout = jax.block_until_ready(make(jax.random.key(seed)))
     return lhs, rhs, jnp.asarray(sizes, jnp.int32), dout
 
 
-def mosaic_gpu():
-    """Pallas's kernel in the configuration its own file finds best on most shapes, or None."""
-    if jax.default_backend() != "gpu":
-        return None
-    try:
-        from jax.experimental.pallas.ops.gpu import ragged_dot_mgpu
-    except ImportError:
-        return None
+def mosaic_gpu(lhs, rhs, sizes):
+    """Pallas's kernel in the configuration that its own file finds best on most shapes."""
+    from jax.experimental.pallas.ops.gpu import ragged_dot_mgpu
+
     settings = {"block_m": 128, "block_n": 128, "block_k": 64, "max_concurrent_steps": 4}
-    return lambda lhs, rhs, sizes: ragged_dot_mgpu.ragged_dot(
-        lhs, rhs, group_sizes=sizes, grid_block_n=8, **settings
+    return ragged_dot_mgpu.ragged_dot(lhs, rhs, group_sizes=sizes, grid_block_n=8, **settings)
+
+
+def of_case(product, case):
+    """The product or one of its gradients, as a function of (lhs, rhs, sizes, dout)."""
+    if case == "forward":
+        return jax.jit(lambda lhs, rhs, sizes, dout: product(lhs, rhs, sizes))
+    if case == "dlhs":
+        return jax.jit(
+            lambda lhs, rhs, sizes, dout: jax.vjp(lambda x: product(x, rhs, sizes), lhs)[1](dout)[0]
+        )
+    return jax.jit(
+        lambda lhs, rhs, sizes, dout: jax.vjp(lambda x: product(lhs, x, sizes), rhs)[1](dout)[0]
     )
 
 
-def contenders(gradients):
+def dense(case):
+    """One product of the same m, k and n, with the first expert's weights."""
+    if case == "forward":
+        return jax.jit(lambda lhs, rhs, sizes, dout: lhs @ rhs[0])
+    if case == "dlhs":
+        return jax.jit(lambda lhs, rhs, sizes, dout: dout @ rhs[0].T)
+    return jax.jit(lambda lhs, rhs, sizes, dout: lhs.T @ dout)
+
+
+def contenders(case):
     """name -> function of (lhs, rhs, sizes, dout)."""
-    products = {"cadre": cadre.jax.ragged_dot, "lax": lax.ragged_dot}
-    table = {}
-    for name, product in products.items():
-        table[name] = jax.jit(lambda a, b, s, _, f=product: f(a, b, s))
-        if gradients:
-            table[f"{name} dlhs"] = jax.jit(functools.partial(gradient, product, 0))
-            table[f"{name} drhs"] = jax.jit(functools.partial(gradient, product, 1))
-    if pallas := mosaic_gpu():
-        table["mosaic"] = jax.jit(lambda a, b, s, _: pallas(a, b, s))
+    table = {
+        "cadre": of_case(cadre.jax.ragged_dot, case),
+        "library": libcadre_call.Case(case),
+        "dense": dense(case),
+        "lax": of_case(lax.ragged_dot, case),
+    }
+    if ON_GPU and case == "forward":
+        table["mosaic"] = of_case(mosaic_gpu, case)
     return table
 
 
-def gradient(product, argument, lhs, rhs, sizes, dout):
-    one = (
-        (lambda x: product(x, rhs, sizes)) if argument == 0 else (lambda x: product(lhs, x, sizes))
-    )
-    return jax.vjp(one, (lhs, rhs)[argument])[1](dout)[0]
+@jax.jit
+def sampled_rows(left, right, groups, rows):
+    """left[row] @ right[groups[row]] in float32."""
+
+    def one(row):
+        a, b = left[row].astype(jnp.float32), right[groups[row]].astype(jnp.float32)
+        return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
+
+    return lax.map(one, rows)
 
 
-def largest_error(out, lhs, rhs, sizes):
-    """Relative error of sampled rows against float64 products."""
-    ends = np.cumsum(np.asarray(sizes))
-    rows = np.unique(np.random.default_rng(1).integers(0, lhs.shape[0], SAMPLED_ROWS))
-    worst = 0.0
-    for row in rows:
-        group = int(np.searchsorted(ends, row, side="right"))
-        weights = (
-            np.asarray(rhs[group], np.float64) if group < len(ends) else 0 * np.asarray(rhs[0])
-        )
-        expected = np.asarray(lhs[row], np.float64) @ weights
-        error = np.abs(np.asarray(out[row], np.float64) - expected).max()
-        worst = max(worst, float(error / max(np.abs(expected).max(), 1e-30)))
-    return worst
+@jax.jit
+def sampled_weights(lhs, dout, groups, where):
+    """Row k of group g's weight gradient, for each (g, k) of `where`, in float32."""
+
+    def one(place):
+        mask = groups == place[0]
+        column = jnp.where(mask, lhs[:, place[1]].astype(jnp.float32), 0.0)
+        return jnp.matmul(column, dout.astype(jnp.float32), precision=lax.Precision.HIGHEST)
+
+    return lax.map(one, where)
+
+
+def expectation(case, lhs, rhs, sizes, dout):
+    """(function that picks the sampled part of a result, what it should be)."""
+    random = np.random.default_rng(1)
+    experts, k, _ = rhs.shape
+    groups = jnp.asarray(np.repeat(np.arange(experts), np.asarray(sizes)))
+    if case == "drhs":
+        where = np.stack([random.integers(0, experts, SAMPLES), random.integers(0, k, SAMPLES)], 1)
+        expected = sampled_weights(lhs, dout, groups, jnp.asarray(where))
+        return lambda out: out[where[:, 0], where[:, 1]], expected
+    rows = jnp.asarray(random.integers(0, lhs.shape[0], SAMPLES))
+    if case == "forward":
+        expected = sampled_rows(lhs, rhs, groups, rows)
+    else:
+        expected = sampled_rows(dout, jnp.swapaxes(rhs, 1, 2), groups, rows)
+    return lambda out: out[rows], expected
+
+
+def largest_error(actual, expected):
+    """Largest difference, relative to the largest value of its row."""
+    actual, expected = np.asarray(actual, np.float32), np.asarray(expected)
+    scale = np.maximum(np.abs(expected).max(axis=1), 1e-30)
+    return float((np.abs(actual - expected).max(axis=1) / scale).max())
 
 
 def seconds(function, arguments, calls):
+    """Of one call, the mean of several behind one that isn't timed: the contender before has left its marks in the caches."""
+    finish(function(*arguments))
     start = time.perf_counter()
     for _ in range(calls):
         out = function(*arguments)
-    jax.block_until_ready(out)
+    finish(out)
     return (time.perf_counter() - start) / calls
 
 
-def measure(name, shape, options):
+def finish(out):
+    return out.wait() if isinstance(out, libcadre_call.Pending) else jax.block_until_ready(out)
+
+
+def admit(table, case, arguments, options):
+    """Leaves out of the table who fails or errs. Returns (errors, reasons), each by name."""
+    errors, reasons = {}, {}
+    pick, expected = expectation(case, *arguments)
+    for name in list(table):
+        if name == "lax" and time.perf_counter() > options.deadline:
+            reasons[name] = "not tried: out of time"
+        else:
+            try:
+                out = finish(table[name](*arguments))
+                if name == "dense":
+                    continue
+                errors[name] = largest_error(pick(out), expected)
+                if errors[name] < options.tolerance:
+                    continue
+                reasons[name] = f"wrong: error {errors[name]:.1e}"
+            except FAILURES as error:
+                text = str(error).strip().splitlines() or [""]
+                reasons[name] = f"{type(error).__name__}: {text[0][:160]}"
+        if name in ("cadre", "library"):
+            raise RuntimeError(f"{name}: {reasons[name]}")
+        del table[name]
+    return errors, reasons
+
+
+def medians(table, arguments, options):
+    """The median of each contender's seconds. All are timed in turn; a timing holds enough calls to dwarf its wait."""
+    first = {name: seconds(function, arguments, 1) for name, function in table.items()}
+    calls = {name: max(1, min(200, round(options.sample_s / first[name]))) for name in table}
+    calls["library"] = calls["cadre"]
+    # Who takes five timings' length for one call is timed less often.
+    repeats = {name: 3 if first[name] > 5 * options.sample_s else options.repeats for name in table}
+    times = {name: [] for name in table}
+    for turn in range(options.repeats):
+        for name, function in table.items():
+            if turn < repeats[name]:
+                times[name].append(seconds(function, arguments, calls[name]))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def measure(name, shape, case, arguments, options):
     experts, m, k, n = shape
-    arguments = operands(shape, jnp.dtype(options.dtype))
-    table, errors = contenders(options.gradients), {}
-    for contender in list(table):
-        try:
-            out = jax.block_until_ready(table[contender](*arguments))
-            if " " not in contender:
-                errors[contender] = largest_error(out, *arguments[:3])
-                if not errors[contender] < options.tolerance:
-                    raise ArithmeticError(f"error {errors[contender]:.1e}")
-        except Exception as error:  # a rival that fails is a result
-            reason = str(error).strip().splitlines()[0][:100]
-            print(
-                f"{name}: {contender} left out: {type(error).__name__}: {reason}", file=sys.stderr
-            )
-            if contender == "cadre":
-                raise
-            del table[contender]
-    times = {contender: [] for contender in table}
-    for round_number in range(options.repeats + 1):
-        for contender, function in table.items():
-            elapsed = seconds(function, arguments, options.calls)
-            if round_number:  # the first round warms up
-                times[contender].append(elapsed)
-    medians = {contender: statistics.median(values) for contender, values in times.items()}
-    flops = 2 * m * k * n
-    print(f"{name:20} m {m} k {k} n {n} experts {experts}")
-    for contender, median in medians.items():
-        own = "cadre" + contender[contender.find(" ") :] if " " in contender else "cadre"
+    table = contenders(case)
+    errors, reasons = admit(table, case, arguments, options)
+    times = medians(table, arguments, options)
+    flops, own = 2 * m * k * n, times["cadre"]
+    print(f"{name:18} {case:8} m {m} k {k} n {n} experts {experts}")
+    for contender, median in times.items():
         print(
-            f"  {contender:12} {median * 1e6:12.1f} us {flops / median / 1e9:10.1f} GFLOP/s"
-            f"   cadre is {median / medians[own]:7.2f} times as fast"
+            f"  {contender:8} {median * 1e6:12.1f} us {flops / median / 1e12:9.3f} TFLOP/s"
+            f"   {median / own:7.3f} of cadre's time"
         )
-    rivals = {c: {"median_s": t} for c, t in medians.items() if not c.startswith("cadre")}
-    return [
-        {
-            "op": contender.replace("cadre", "ragged_dot"),
-            "shape": name,
-            "dtype": options.dtype,
-            "m": m,
-            "k": k,
-            "n": n,
-            "num_groups": experts,
-            "median_s": medians[contender],
-            "gflops": flops / medians[contender] / 1e9,
-            "max_error": errors.get(contender),
-            "rivals": {
-                r: v
-                for r, v in rivals.items()
-                if r.partition(" ")[2] == contender.partition(" ")[2]
-            },
-        }
-        for contender in medians
-        if contender.startswith("cadre")
-    ]
+    for contender, reason in reasons.items():
+        print(f"  {contender:8} {reason}")
+    sys.stdout.flush()
+    rivals = {rival: {"median_s": times[rival]} for rival in ("lax", "mosaic") if rival in times}
+    return {
+        "op": "ragged_dot",
+        "case": case,
+        "shape": name,
+        "dtype": options.dtype,
+        "m": m,
+        "k": k,
+        "n": n,
+        "num_groups": experts,
+        "median_s": own,
+        "tflops": flops / own / 1e12,
+        "max_error": errors["cadre"],
+        "library_s": times["library"],
+        "long": times["library"] >= LONG_S,
+        "of_dense": times["dense"] / own if "dense" in times else None,
+        "rivals": rivals,
+        "left_out": reasons,
+    }
 
 
 def main():
-    on_gpu = jax.default_backend() == "gpu"
-    shapes = GPU_SHAPES if on_gpu else CPU_SHAPES
+    shapes = GPU_SHAPES if ON_GPU else CPU_SHAPES
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--shape", action="append", choices=list(shapes), help="only this one; may be repeated"
     )
-    parser.add_argument("--dtype", default="bfloat16" if on_gpu else "float32")
-    parser.add_argument("--gradients", action="store_true", help="time both gradients too")
+    parser.add_argument("--case", action="append", choices=CASES, help="only this one, likewise")
+    parser.add_argument("--dtype", default="bfloat16" if ON_GPU else "float32")
     parser.add_argument("--repeats", type=int, default=11)
-    parser.add_argument("--calls", type=int, default=5 if on_gpu else 1, help="calls in one timing")
     parser.add_argument(
-        "--tolerance", type=float, default=0.02, help="largest relative error of a row"
+        "--sample-s", type=float, default=0.02, help="length of one timing, in seconds"
     )
-    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--tolerance", type=float, default=0.02, help="largest relative error")
+    parser.add_argument(
+        "--lax-seconds",
+        type=float,
+        default=float("inf"),
+        help="after this long lax, which compiles slowly, is no longer tried",
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the figures to this file")
     options = parser.parse_args()
+    options.deadline = time.perf_counter() + options.lax_seconds
     results = []
     for name in options.shape or shapes:
-        results += measure(name, shapes[name], options)
-    if options.json:
-        device = jax.devices()[0]
-        machine = {
-            "device": device.device_kind,
+        arguments = operands(shapes[name], jnp.dtype(options.dtype))
+        for case in options.case or CASES:
+            results.append(measure(name, shapes[name], case, arguments, options))
+        if options.json:
+            write(options.json, results)
+
+
+def write(path, results):
+    device = jax.devices()[0]
+    document = {
+        "schema": 1,
+        "machine": {
+            "device": device.device_kind if ON_GPU else platform.processor() or platform.machine(),
             "platform": device.platform,
+            "cpus": len(os.sched_getaffinity(0)),
             "jax": jax.__version__,
-        }
-        with open(options.json, "w") as file:
-            json.dump(
-                {
-                    "schema": 1,
-                    "machine": machine,
-                    "command": " ".join(sys.argv),
-                    "results": results,
-                },
-                file,
-                indent=1,
-            )
+            "cadre": cadre.__version__,
+        },
+        "command": " ".join(["python", "bench/rivals/jax_ragged_dot.py", *sys.argv[1:]]),
+        "results": results,
+    }
+    with open(path, "w") as file:
+        json.dump(document, file, indent=1)
+        file.write("\n")
 
 
 if __name__ == "__main__":

@@ -71,6 +71,7 @@ ffi::Error gmm(const Place& place, ffi::RemainingArgs args, ffi::Result<ffi::Any
                bool transpose_rhs, int64_t batch_rank, int64_t precision) {
   const Operands operands(args, batch_rank, place.device);
   const BatchedView out(*result, batch_rank, place.device);
+  prefer_large_pages(place, result->untyped_data(), result->size_bytes());
   const cadre_call_options options = options_for(place, precision);
   return for_each_entry(place, out.batch(), [&](int64_t index) {
     const cadre_tensor lhs = operands[0].tensor_at(index, out.batch());
@@ -101,6 +102,7 @@ ffi::Error tgmm(const Place& place, ffi::RemainingArgs args, ffi::Result<ffi::An
                 int64_t batch_rank, int64_t precision) {
   const Operands operands(args, batch_rank, place.device);
   const BatchedView out(*result, batch_rank, place.device);
+  prefer_large_pages(place, result->untyped_data(), result->size_bytes());
   const cadre_call_options options = options_for(place, precision);
   return for_each_entry(place, out.batch(), [&](int64_t index) {
     const cadre_tensor lhs = operands[0].tensor_at(index, out.batch());
@@ -123,6 +125,7 @@ ffi::Error bias_grad(const Place& place, ffi::RemainingArgs args,
                      ffi::Result<ffi::AnyBuffer> result, int64_t batch_rank) {
   const Operands operands(args, batch_rank, place.device);
   const BatchedView out(*result, batch_rank, place.device);
+  prefer_large_pages(place, result->untyped_data(), result->size_bytes());
   const cadre_call_options options = options_for(place, 0);
   return for_each_entry(place, out.batch(), [&](int64_t index) {
     const cadre_tensor dy = operands[0].tensor_at(index, out.batch());

@@ -1,7 +1,10 @@
-// The context the package handed over, error mapping, the devices seen.
+// The context the package handed over, error mapping, large pages, the devices seen.
 #include "runtime.h"
 
+#include <sys/mman.h>
+
 #include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <set>
 
@@ -32,6 +35,21 @@ xla::ffi::Error to_error(cadre_status_code code) {
     default:
       return {ErrorCode::kInternal, cadre_status_message()};
   }
+}
+
+void prefer_large_pages(const Place& place, void* data, size_t size_bytes) {
+#if defined(MADV_HUGEPAGE)
+  // Smaller blocks come from the heap and have been used before.
+  constexpr size_t kFromBytes = size_t{4} << 20;
+  constexpr uintptr_t kPageBytes = uintptr_t{1} << 21;
+  if (place.device.kind != CADRE_CPU || size_bytes < kFromBytes) return;
+  const auto begin = (reinterpret_cast<uintptr_t>(data) + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const auto end = (reinterpret_cast<uintptr_t>(data) + size_bytes) / kPageBytes * kPageBytes;
+  // A hint: where it is refused, the pages stay small.
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#else
+  (void)place, (void)data, (void)size_bytes;
+#endif
 }
 
 void note_device(const Place& place) {

@@ -22,6 +22,10 @@ cadre_context* context();
 /// Success, or the message of the failed call with XLA's matching code.
 xla::ffi::Error to_error(cadre_status_code code);
 
+/// Asks the system to back a large result on the host with large pages. XLA maps such memory anew
+/// for every call, and taking it page by page can cost more than the product that fills it.
+void prefer_large_pages(const Place& place, void* data, size_t size_bytes);
+
 /// Remembers a CUDA device so that cadre_jax_check can ask it.
 void note_device(const Place& place);
 

@@ -44,6 +44,29 @@ def test_values_and_gradients_for_changing_sizes(dtype, tolerance, transpose_rhs
         oracle.close(rhs_bar, jnp.swapaxes(weights, 1, 2) if transpose_rhs else weights, tolerance)
 
 
+@pytest.mark.parametrize("dtype, tolerance", [("bfloat16", 2.0**-6), ("float32", 1e-5)])
+def test_a_chain_in_one_command_buffer_replays_with_other_sizes(dtype, tolerance):
+    """Six layers, forward and backward, are enough launches in a row for XLA to record; it replays them from then on."""
+    lhs = oracle.normal(1, M, N, dtype=dtype)
+    weights = oracle.normal(2, 6, 6, N, N, dtype=dtype) / N**0.5
+
+    def chain(product):
+        def last(a, ws, sizes):
+            for w in ws:
+                a = product(a, w, sizes)
+            return a.astype(jnp.float32).sum(), a
+
+        return jax.value_and_grad(last, (0, 1), has_aux=True)
+
+    recorded = jax.jit(chain(cj.gmm))
+    for sizes in [*SIZES, *SIZES]:
+        sizes = jnp.array(sizes, jnp.int32)
+        (_, out), gradients = recorded(lhs, weights, sizes)
+        (_, expected), wanted = chain(oracle.gmm)(*wide(lhs, weights), sizes)
+        oracle.close(out, expected, tolerance)
+        oracle.all_close(gradients, wanted, tolerance)
+
+
 def test_group_offset_stays_on_the_device():
     lhs, rhs = operands("bfloat16")
     product = jax.jit(lambda o: cj.gmm(lhs, rhs[:2], jnp.array(SIZES[0]), group_offset=o))

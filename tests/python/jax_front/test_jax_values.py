@@ -30,6 +30,12 @@ def test_tgmm_and_bias_grad_sum_each_group(sizes):
     )
 
 
+def test_results_of_many_megabytes():
+    """Large enough for the large pages that the CPU handlers ask for, and ending within one."""
+    lhs, rhs, sizes = oracle.normal(1, 40, 600), oracle.normal(2, 40, 601), [7, 0, 30]
+    oracle.close(cj.tgmm(lhs, rhs, jnp.array(sizes)), oracle.tgmm(lhs, rhs, sizes))
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_float_types_keep_their_type_and_accuracy(dtype):
     lhs, rhs, sizes = (
