@@ -2,7 +2,9 @@
 #include "ops/memory_span.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <utility>
 
 #include "ops/checker.h"
 #include "plan/grouped_dims.h"
@@ -63,6 +65,58 @@ bool collide(int64_t size_a, int64_t stride_a, int64_t size_b, int64_t stride_b)
   if (size_a < 2 || size_b < 2) return false;
   const int64_t g = std::gcd(stride_a, stride_b);
   return std::abs(stride_b / g) < size_a && std::abs(stride_a / g) < size_b;
+}
+
+Wide floor_div(Wide a, Wide b) { return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0); }
+
+/// x with a * x == gcd(a, b) modulo b, for b > 0.
+Wide bezout(Wide a, Wide b) {
+  Wide x = 1;
+  Wide next_x = 0;
+  while (b != 0) {
+    const Wide q = floor_div(a, b);
+    a = std::exchange(b, a - q * b);
+    x = std::exchange(next_x, x - q * next_x);
+  }
+  return x;
+}
+
+/// Whether i * a.stride + j * b.stride == target for some |i| < a.size and |j| < b.size; both
+/// strides positive.
+bool reaches(const Dim& a, const Dim& b, Wide target) {
+  const int64_t g = std::gcd(a.stride, b.stride);
+  if (target % g != 0) return false;
+  // All solutions: i = first + u * (b / g), j = (target - i * a) / b. Each bound is an interval of
+  // i.
+  const Wide step = b.stride / g;
+  const Wide first = ((target / g) % step) * (bezout(a.stride, b.stride) % step) % step;
+  const Wide reach = static_cast<Wide>(b.size - 1) * b.stride;
+  const Wide low = std::max<Wide>(1 - a.size, -floor_div(reach - target, a.stride));
+  const Wide high = std::min<Wide>(a.size - 1, floor_div(target + reach, a.stride));
+  return first + floor_div(high - first, step) * step >= low;
+}
+
+/// Whether elements apart in all three dims meet. Dims that nest (each stride beyond the reach of
+/// the smaller ones) never do; others are solved for every distance along the shortest dim.
+bool collide_in_three(std::array<Dim, 3> dims) {
+  for (Dim& dim : dims) {
+    if (dim.size < 2) return false;
+    dim.stride = std::abs(dim.stride);
+  }
+  std::sort(dims.begin(), dims.end(),
+            [](const Dim& a, const Dim& b) { return a.stride < b.stride; });
+  Wide reach = 0;
+  bool nested = true;
+  for (const Dim& dim : dims) {
+    nested = nested && dim.stride > reach;
+    reach += static_cast<Wide>(dim.size - 1) * dim.stride;
+  }
+  if (nested) return false;
+  std::sort(dims.begin(), dims.end(), [](const Dim& a, const Dim& b) { return a.size < b.size; });
+  for (int64_t i = 1; i < dims[0].size; ++i) {
+    if (reaches(dims[1], dims[2], static_cast<Wide>(i) * dims[0].stride)) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -152,7 +206,9 @@ bool overlaps_itself(const int64_t (&dims)[3], const int64_t (&strides)[3]) {
   }
   return collide(dims[0], strides[0], dims[1], strides[1]) ||
          collide(dims[0], strides[0], dims[2], strides[2]) ||
-         collide(dims[1], strides[1], dims[2], strides[2]);
+         collide(dims[1], strides[1], dims[2], strides[2]) ||
+         collide_in_three(
+             {Dim{dims[0], strides[0]}, Dim{dims[1], strides[1]}, Dim{dims[2], strides[2]}});
 }
 
 void check_packed_bounds(Checker& checker, std::string_view argument, const GroupedTensor& tensor) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "ops/checker.h"
 
 namespace cadre::ops {
@@ -76,6 +78,40 @@ TEST(MemorySpan, ViewsThatOverlapThemselves) {
   EXPECT_TRUE(overlaps_itself({3, 4, 8}, {16, 8, 1}));
   EXPECT_FALSE(overlaps_itself({0, 4, 8}, {0, 0, 0}));
   EXPECT_FALSE(overlaps_itself({1, 1, 1}, {0, 0, 0}));
+}
+
+// Every view of small dims and strides, against a count of the addresses.
+TEST(MemorySpan, SelfOverlapIsExact) {
+  const auto repeats = [](const int64_t(&dims)[3], const int64_t(&strides)[3]) {
+    std::set<int64_t> seen;
+    for (int64_t i = 0; i < dims[0]; ++i) {
+      for (int64_t j = 0; j < dims[1]; ++j) {
+        for (int64_t k = 0; k < dims[2]; ++k) {
+          if (!seen.insert(i * strides[0] + j * strides[1] + k * strides[2]).second) return true;
+        }
+      }
+    }
+    return false;
+  };
+  int three_way = 0;
+  for (int64_t a = -11; a <= 11; ++a) {
+    for (int64_t b = -7; b <= 9; ++b) {
+      for (int64_t c = -2; c <= 11; ++c) {
+        for (int64_t size = 1; size <= 4; ++size) {
+          const int64_t dims[3] = {size, 3, 2 + size % 3};
+          const int64_t strides[3] = {a, b, c};
+          const bool expected = repeats(dims, strides);
+          ASSERT_EQ(overlaps_itself(dims, strides), expected)
+              << size << " x 3 x " << dims[2] << ", strides " << a << ", " << b << ", " << c;
+          const bool in_pairs = repeats({dims[0], dims[1], 1}, {a, b, 0}) ||
+                                repeats({dims[0], 1, dims[2]}, {a, 0, c}) ||
+                                repeats({1, dims[1], dims[2]}, {0, b, c});
+          if (expected && !in_pairs) ++three_way;
+        }
+      }
+    }
+  }
+  EXPECT_GT(three_way, 100);  // collisions that no two dims show alone
 }
 
 TEST(CheckOverlap, FindsAnyPairOfOutputs) {
