@@ -27,7 +27,7 @@ void report_host_cost(const std::vector<bench::HostCost>& costs, nlohmann::json*
 Table make_table() {
   return Table({{"shape", 23},
                 {"skew", 4, true},
-                {"case", 26},
+                {"case", 30},
                 {"type", 4},
                 {"of dense", 8, true},
                 {"against", 14, true},

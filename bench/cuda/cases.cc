@@ -66,7 +66,7 @@ Status find_dtypes(const std::string& name, std::vector<DType>* dtypes) {
 /// Adds a case that is compared with the case of this name in the group, if there is one.
 void add_against(std::string_view other, Baseline baseline, Case added, CaseGroup* group) {
   for (size_t i = 0; i < group->cases.size(); ++i) {
-    if (group->cases[i].name != other || group->cases[i].portable) continue;
+    if (group->cases[i].name != other) continue;
     added.baseline = baseline;
     added.baseline_case = i;
     break;
@@ -74,20 +74,26 @@ void add_against(std::string_view other, Baseline baseline, Case added, CaseGrou
   group->cases.push_back(std::move(added));
 }
 
-/// The plain product in each dtype; for wgrad also what adds to an fp32 main_grad, in one tensor
-/// and in one for each expert.
+/// The plain product in each dtype.
 void add_products(const std::vector<DType>& dtypes, CaseGroup* group) {
   const std::string name = text(group->decode() ? "decode " : "", pass_name(group->pass));
   for (const DType dtype : dtypes) {
     add_against(name, Baseline::kBf16, {.name = name, .dtype = dtype}, group);
   }
-  if (group->pass != Pass::kWgrad || dtypes.front() != DType::kBF16) return;
+}
+
+/// What adds to an fp32 main_grad: in one tensor, and in one for each expert.
+void add_main_grad(CaseGroup* group) {
+  const std::string name = "wgrad f32 accumulate";
   const Extras main_grad = {.f32_out = true, .accumulate = true};
   Extras listed = main_grad;
   listed.list = true;
-  group->cases.push_back({.name = "wgrad f32 accumulate", .extras = main_grad});
-  add_against("wgrad f32 accumulate", Baseline::kPlain,
-              {.name = "wgrad f32 accumulate, list", .extras = listed}, group);
+  Extras on_device = listed;
+  on_device.list_on_device = true;
+  group->cases.push_back({.name = name, .extras = main_grad});
+  add_against(name, Baseline::kPlain, {.name = name + ", list", .extras = listed}, group);
+  add_against(name, Baseline::kPlain, {.name = name + ", list on device", .extras = on_device},
+              group);
 }
 
 /// Every option of the epilogue beside the plain product.
@@ -104,6 +110,7 @@ void add_options(DType dtype, CaseGroup* group) {
       {"f32 out", {.f32_out = true}},
       {"f32 accumulate", {.f32_out = true, .accumulate = true}},
       {"list of weights", {.list = true}},
+      {"list of weights on device", {.list = true, .list_on_device = true}},
   };
   for (const auto& option : options) {
     add_against("plain", Baseline::kPlain,
@@ -135,32 +142,45 @@ Status make_case_groups(const CaseFilter& filter, std::vector<CaseGroup>* groups
   if (status.ok()) status = find_dtypes(filter.dtype, &dtypes);
   if (!status.ok()) return status;
 
+  const auto add = [groups](const CaseGroup& group) {
+    if (!group.cases.empty()) groups->push_back(group);
+  };
   for (const shapes::Shape& shape : found) {
     const bool decode = shape.tag == "decode";
     for (const double skew : kSkews) {
       for (const Pass pass : {Pass::kForward, Pass::kDgrad, Pass::kWgrad}) {
-        CaseGroup group{.shape = shape, .skew = skew, .pass = pass, .dense = !decode};
-        if (decode) {
-          if (pass == Pass::kWgrad || !contains(filter.ops, op_of(pass))) continue;
+        const CaseGroup empty{.shape = shape, .skew = skew, .pass = pass, .dense = !decode};
+        CaseGroup group = empty;
+        if (contains(filter.ops, op_of(pass)) && !(decode && pass == Pass::kWgrad)) {
           add_products(dtypes, &group);
-          groups->push_back(group);
+        }
+        add(group);
+        if (decode) {
           group.flush = Flush::kRead;
-          groups->push_back(group);
+          add(group);
           continue;
         }
-        if (contains(filter.ops, op_of(pass))) add_products(dtypes, &group);
+        // A group of their own each: behind a kernel that leaves the tensor cores half idle, the
+        // card has the power to run the next call faster than it can for long.
+        if (pass == Pass::kWgrad && contains(filter.ops, op_of(pass)) &&
+            dtypes.front() == DType::kBF16) {
+          group = empty;
+          add_main_grad(&group);
+          add(group);
+        }
         if (contains(filter.ops, "portable") && skew == 0 &&
             shape.m() / shape.num_groups >= kPortableRows) {
+          group = empty;
           group.cases.push_back({.name = text("portable ", pass_name(pass)),
                                  .dtype = dtypes.front(),
                                  .portable = true});
+          add(group);
         }
-        if (!group.cases.empty()) groups->push_back(group);
       }
       if (!decode && skew == 0 && contains(filter.ops, "options")) {
         CaseGroup group{.shape = shape, .dense = false};
         add_options(dtypes.front(), &group);
-        groups->push_back(group);
+        add(group);
       }
     }
   }

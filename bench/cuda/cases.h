@@ -31,9 +31,10 @@ struct Extras {
   bool f32_out = false;
   bool accumulate = false;
   bool bias = false;
-  bool scales = false;  ///< alpha of each group, bias_scale and row_scale of each row
-  bool c = false;       ///< alpha of each group, and half of a C that isn't the output
-  bool list = false;    ///< weights (gmm) or results (tgmm) as one pointer for each group
+  bool scales = false;          ///< alpha of each group, bias_scale and row_scale of each row
+  bool c = false;               ///< alpha of each group, and half of a C that isn't the output
+  bool list = false;            ///< weights (gmm) or results (tgmm) as one pointer for each group
+  bool list_on_device = false;  ///< the pointers themselves lie on the device
 };
 
 /// What a case's time is compared with, beside the dense product.

@@ -79,15 +79,6 @@ TensorView Layer::out(const DeviceBuffer& memory, DType dtype) const {
   return TensorView::contiguous(memory.get(), dtype, {shape_.m(), shape_.n}, kDevice);
 }
 
-DeviceBuffer Layer::pointers_to(const TensorView& stacked) const {
-  std::vector<void*> pointers;
-  const int64_t step = stacked.strides[0] * static_cast<int64_t>(size_of(stacked.dtype));
-  for (int64_t group = 0; group < stacked.shape[0]; ++group) {
-    pointers.push_back(static_cast<char*>(stacked.data) + group * step);
-  }
-  return DeviceBuffer::holding(pointers);
-}
-
 void Layer::add_samples(int64_t group, int64_t begin, int64_t end, Samples* samples) const {
   const int64_t k = shape_.k, n = shape_.n;
   const bool wgrad = pass_ == Pass::kWgrad;

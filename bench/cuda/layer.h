@@ -44,8 +44,6 @@ class Layer {
   GroupSizes group_sizes() const;
   /// Of this type, in this memory.
   TensorView out(const DeviceBuffer& memory, DType dtype) const;
-  /// One address for each group of a stacked tensor of three dims, on the device.
-  DeviceBuffer pointers_to(const TensorView& stacked) const;
 
   /// Corners and random elements of every group's part of the output.
   Samples draw_samples() const;

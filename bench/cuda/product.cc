@@ -134,14 +134,7 @@ void Product::make_gmm(cudaStream_t stream) {
     gmm_.c = layer_.out(c_, case_.out_dtype());
     gmm_.beta = kBeta;
   }
-  if (case_.extras.list) {
-    const TensorView stacked = layer_.rhs();
-    pointers_ = layer_.pointers_to(stacked);
-    const TensorView like = TensorView::contiguous(nullptr, stacked.dtype,
-                                                   {stacked.shape[1], stacked.shape[2]}, kDevice);
-    gmm_.rhs = GroupedTensor::list(static_cast<void* const*>(pointers_.get()), shape.num_groups,
-                                   like, kDevice);
-  }
+  if (case_.extras.list) gmm_.rhs = listed(layer_.rhs());
 }
 
 void Product::make_tgmm(cudaStream_t stream) {
@@ -152,13 +145,22 @@ void Product::make_tgmm(cudaStream_t stream) {
            .out = out,
            .accumulate = case_.extras.accumulate};
   tgmm_.options.stream = stream;
-  if (case_.extras.list) {
-    pointers_ = layer_.pointers_to(out);
-    const TensorView like =
-        TensorView::contiguous(nullptr, out.dtype, {out.shape[1], out.shape[2]}, kDevice);
-    tgmm_.out = GroupedTensor::list(static_cast<void* const*>(pointers_.get()), out.shape[0], like,
-                                    kDevice);
+  if (case_.extras.list) tgmm_.out = listed(out);
+}
+
+GroupedTensor Product::listed(const TensorView& stacked) {
+  const int64_t step = stacked.strides[0] * static_cast<int64_t>(size_of(stacked.dtype));
+  for (int64_t group = 0; group < stacked.shape[0]; ++group) {
+    host_pointers_.push_back(static_cast<char*>(stacked.data) + group * step);
   }
+  const TensorView like =
+      TensorView::contiguous(nullptr, stacked.dtype, {stacked.shape[1], stacked.shape[2]}, kDevice);
+  if (!case_.extras.list_on_device) {
+    return GroupedTensor::list(host_pointers_.data(), stacked.shape[0], like);
+  }
+  pointers_ = DeviceBuffer::holding(host_pointers_);
+  return GroupedTensor::list(static_cast<void* const*>(pointers_.get()), stacked.shape[0], like,
+                             kDevice);
 }
 
 void Product::run() const {

@@ -30,6 +30,8 @@ class Product {
  private:
   void make_gmm(cudaStream_t stream);
   void make_tgmm(cudaStream_t stream);
+  /// The matrices of a stacked tensor, as a list.
+  GroupedTensor listed(const TensorView& stacked);
   /// What the epilogue makes of an element's sum.
   void apply_epilogue(const Place& place, double c, double* value, double* magnitude) const;
 
@@ -37,6 +39,7 @@ class Product {
   Case case_;
   Context& context_;
   DeviceBuffer out_, c_, pointers_;
+  std::vector<void*> host_pointers_;
   // Of the epilogue: on the device, and what the device holds as the host sees it.
   DeviceBuffer bias_, alpha_, bias_scale_, row_scale_;
   std::vector<double> bias_values_, alpha_values_, bias_scale_values_, row_scale_values_;

@@ -1,6 +1,10 @@
 // Times calls on a stream with CUDA events.
 #include "bench/cuda/timer.h"
 
+#include <algorithm>
+#include <numeric>
+#include <random>
+
 #include "bench/cuda/kernels.h"
 
 namespace cadre::bench {
@@ -39,8 +43,12 @@ double Timer::seconds(const std::function<void()>& call) const {
 std::vector<Times> Timer::in_turn(const std::vector<std::function<void()>>& calls, int repeats,
                                   Flush flush) const {
   std::vector<std::vector<double>> taken(calls.size());
+  std::vector<size_t> order(calls.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::mt19937 engine(1);
   for (int round = 0; round < repeats + kWarmUps; ++round) {
-    for (size_t i = 0; i < calls.size(); ++i) {
+    std::shuffle(order.begin(), order.end(), engine);
+    for (const size_t i : order) {
       require(cudaMemsetAsync(flushed_.get(), round, kFlushBytes, stream_), "the flush");
       if (flush == Flush::kRead) read_bytes(other_.get(), kFlushBytes, stream_);
       const double time = seconds(calls[i]);

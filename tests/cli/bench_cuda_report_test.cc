@@ -76,8 +76,9 @@ TEST(CudaCases, EveryTrainingShapeIsMeasuredInEveryDirectionTypeAndSkew) {
     }
     EXPECT_EQ(count_rows(rows, {{"shape", shape.name}, {"case", "portable wgrad"}}),
               shape.m() / shape.num_groups >= 512 ? 1 : 0);
-    for (const char* option : {"bias", "bias and scales", "alpha, beta and C", "accumulate",
-                               "f32 out", "f32 accumulate", "list of weights"}) {
+    for (const char* option :
+         {"bias", "bias and scales", "alpha, beta and C", "accumulate", "f32 out", "f32 accumulate",
+          "list of weights", "list of weights on device"}) {
       EXPECT_EQ(count_rows(rows, {{"shape", shape.name}, {"case", option}, {"of_plain", 1.5}}), 1);
     }
   }
@@ -96,8 +97,8 @@ TEST(CudaCases, DecodeCountsTheWeightsOfExpertsWithRowsAndNeedsNoDense) {
 
 TEST(CudaCases, FiltersHoldTheRunToWhatTheyName) {
   const json tgmm = rows_of(groups_of({.ops = {"tgmm"}, .shapes = {"qwen3-30b-w2"}}), true);
-  EXPECT_EQ(tgmm.size(), 2u * 4);  // skews; bf16, f16 and two that accumulate
-  EXPECT_EQ(count_rows(tgmm, {{"op", "tgmm"}}), 8);
+  EXPECT_EQ(tgmm.size(), 2u * 5);  // skews; bf16, f16 and three that accumulate
+  EXPECT_EQ(count_rows(tgmm, {{"op", "tgmm"}}), 10);
   const json portable = rows_of(groups_of({.ops = {"portable"}}), true);
   EXPECT_EQ(portable.size(), 8u * 3);
   EXPECT_TRUE(groups_of({.ops = {"host"}}).empty());
