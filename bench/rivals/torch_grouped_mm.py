@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+"""cadre.torch against torch's grouped_mm, a loop of torch.mm, cuBLAS's grouped call and Triton, in one process.
+
+Every result is checked first against products in float64 (outputs poisoned); then all contenders are timed in turn, in a
+new order every round, with an emptied L2, and medians are compared. Loops and cuBLAS's grouped call know the sizes on
+the host; cadre, grouped_mm and Triton read them on the device. A rival that fails is left out, with its reason; cadre
+failing ends in 1.
+
+    python bench/rivals/torch_grouped_mm.py --json bench/results/h200/rivals_torch.json
+    python bench/rivals/torch_grouped_mm.py --op forward --shape qwen3-30b-w2 --skew 0 --repeats 21
+    python bench/rivals/torch_grouped_mm.py --device cpu            # a few small layers, no GPU needed
+"""
+
+import argparse
+import json
+import platform
+import random
+import statistics
+import sys
+import time
+
+import torch
+
+from rival_calls import CASES, calls_of, dense_of, worst_error
+
+# name: experts, rows, k, n, as in bench/shapes/shapes.cc. A CPU gets the last ones.
+SHAPES = {
+    "mixtral-8x7b-w13": (8, 16384, 4096, 28672),
+    "mixtral-8x7b-w2": (8, 16384, 14336, 4096),
+    "dsv3-ep8-w13": (32, 65536, 7168, 4096),
+    "dsv3-ep8-w2": (32, 65536, 2048, 7168),
+    "qwen3-235b-w13": (128, 65536, 4096, 3072),
+    "qwen3-235b-w2": (128, 65536, 1536, 4096),
+    "qwen3-30b-w13": (128, 65536, 2048, 1536),
+    "qwen3-30b-w2": (128, 65536, 768, 2048),
+    "gpt-oss-120b-w13": (128, 32768, 2880, 5760),
+    "decode-dsv3-ep8-w13": (32, 512, 7168, 4096),
+    "decode-qwen3-235b-w13": (128, 1024, 4096, 3072),
+    "decode-qwen3-30b-w2": (128, 1024, 768, 2048),
+    "decode-gpt-oss-120b-w13": (128, 256, 2880, 5760),
+}
+CPU_SHAPES = {"small": (6, 192, 64, 96), "decode-small": (16, 24, 96, 64)}
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+WARM_UPS = 2
+FLUSH_BYTES = 256 << 20
+
+
+def shapes_of(device):
+    return CPU_SHAPES if device == "cpu" else SHAPES
+
+
+def route(experts, rows, skew, seed=1):
+    """Rows of each expert when every row draws its expert with probability 1 / rank^skew, ranks dealt at random."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.arange(1, experts + 1, dtype=torch.float64) ** -skew
+    weights = weights[torch.randperm(experts, generator=generator)]
+    drawn = torch.multinomial(weights, rows, replacement=True, generator=generator)
+    return torch.bincount(drawn, minlength=experts).tolist()
+
+
+class Layer:
+    """Random operands of one case, and what its results are compared with."""
+
+    def __init__(self, case, shape, skew, dtype, device):
+        self.case, self.dtype, self.device = case, dtype, device
+        self._references = None
+        self.experts, self.m, self.k, self.n = shape
+        self.sizes = route(self.experts, self.m, skew)
+        self.group_sizes = torch.tensor(self.sizes, dtype=torch.int32, device=device)
+        self.ends = torch.cumsum(self.group_sizes, 0, dtype=torch.int32)
+        generator = torch.Generator(device).manual_seed(2)
+
+        def normal(*dims, scale=1.0):
+            values = torch.randn(dims, dtype=torch.float32, device=device, generator=generator)
+            return values.mul_(scale).to(dtype)
+
+        self.x = normal(self.m, self.k)
+        if case.startswith("wgrad"):
+            self.dy = normal(self.m, self.n, scale=(self.m / self.experts) ** -0.5)
+            return
+        dims = (self.n, self.k) if case == "forward" else (self.k, self.n)
+        self.w = torch.empty((self.experts, *dims), dtype=dtype, device=device)
+        for expert in range(self.experts):  # one by one: float32 copies of all would be large
+            self.w[expert] = normal(*dims, scale=self.k**-0.5)
+
+    def spans(self):
+        """(expert, first row, end) of experts that have rows."""
+        begin = 0
+        for expert, rows in enumerate(self.sizes):
+            if rows:
+                yield expert, begin, begin + rows
+            begin += rows
+
+    def references(self, make):
+        """What every contender's result is compared with, made once."""
+        if self._references is None:
+            self._references = make(self)
+        return self._references
+
+    @property
+    def flops(self):
+        return 2 * self.m * self.k * self.n
+
+    @property
+    def weight_bytes(self):
+        return sum(1 for _ in self.spans()) * self.k * self.n * 2
+
+
+class Timer:
+    """Seconds of one call: by CUDA events behind a flush of the L2, or by the clock on a CPU."""
+
+    def __init__(self, device):
+        self.cuda = device == "cuda"
+        if self.cuda:
+            self.flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=device)
+            self.events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+
+    def seconds(self, call):
+        if not self.cuda:
+            start = time.perf_counter()
+            call()
+            return time.perf_counter() - start
+        self.flush.zero_()
+        self.events[0].record()
+        call()
+        self.events[1].record()
+        self.events[1].synchronize()
+        return self.events[0].elapsed_time(self.events[1]) * 1e-3
+
+    def medians(self, calls, repeats):
+        times = {name: [] for name in calls}
+        order = random.Random(1)
+        for round_number in range(repeats + WARM_UPS):
+            for name in order.sample(list(calls), len(calls)):
+                elapsed = self.seconds(calls[name])
+                if round_number >= WARM_UPS:
+                    times[name].append(elapsed)
+        return {name: statistics.median(values) for name, values in times.items()}
+
+
+def checked_calls(layer, options):
+    """The calls whose results are right, and why the others were left out."""
+    calls, left_out, errors = {}, {}, {}
+    for name, make in calls_of(layer).items():
+        if options.rival and name != "cadre" and name not in options.rival:
+            continue
+        try:
+            call = make()
+            errors[name] = worst_error(layer, call)
+            if not errors[name] <= 1:
+                raise ArithmeticError(f"{errors[name]:.2g} times the tolerance")
+            calls[name] = call
+        except Exception as error:  # a rival that fails is a result
+            if name == "cadre":
+                raise
+            left_out[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:120]}"
+    return calls, left_out, errors
+
+
+def measure(name, case, skew, options, timer):
+    layer = Layer(
+        case, shapes_of(options.device)[name], skew, DTYPES[options.dtype], options.device
+    )
+    calls, left_out, errors = checked_calls(layer, options)
+    dense = None if name.startswith("decode") else dense_of(layer)
+    timed = {**calls, "dense": dense} if dense else calls
+    medians = timer.medians(timed, options.repeats)
+    ours = medians["cadre"]
+    row = {
+        "op": CASES[case],
+        "case": case,
+        "shape": name,
+        "skew": skew,
+        "dtype": options.dtype,
+        "m": layer.m,
+        "k": layer.k,
+        "n": layer.n,
+        "num_groups": layer.experts,
+        "repeats": options.repeats,
+        "median_s": ours,
+        "gflops": layer.flops / ours / 1e9,
+        "error_over_tolerance": errors["cadre"],
+        "rivals": {
+            rival: {"median_s": medians[rival], "error_over_tolerance": errors[rival]}
+            for rival in calls
+            if rival != "cadre"
+        },
+        "left_out": left_out,
+    }
+    if dense:
+        row["of_dense"] = medians["dense"] / ours
+        row["dense_median_s"] = medians["dense"]
+    if not case.startswith("wgrad"):
+        row["weights_tb_per_s"] = layer.weight_bytes / ours / 1e12
+    return row
+
+
+def print_row(row):
+    figures = [f"cadre {row['gflops'] / 1e3:7.1f} TFLOP/s"]
+    if "of_dense" in row:
+        figures.append(f"{row['of_dense']:.3f} of dense")
+    elif "weights_tb_per_s" in row:
+        figures.append(f"weights {row['weights_tb_per_s']:.2f} TB/s")
+    rivals = [
+        f"{name} {times['median_s'] / row['median_s']:.2f}" for name, times in row["rivals"].items()
+    ]
+    rivals += [f"{name} left out" for name in row["left_out"]]
+    print(
+        f"{row['shape']:24} {row['skew']:1} {row['case']:16} {', '.join(figures)};  times ours: {', '.join(rivals)}",
+        flush=True,
+    )
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    best = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", choices=["cuda", "cpu"], default=best)
+    parser.add_argument(
+        "--op", action="append", choices=list(CASES), help="may be repeated; default: all"
+    )
+    parser.add_argument("--shape", action="append", help="a name; may be repeated; default: all")
+    parser.add_argument("--rival", action="append", help="only this one; may be repeated")
+    parser.add_argument("--dtype", choices=list(DTYPES), default="bf16")
+    parser.add_argument(
+        "--skew", type=int, choices=[0, 1], action="append", help="default: 0 and 1"
+    )
+    parser.add_argument("--repeats", type=int, default=11, help="timed calls of each (default 11)")
+    parser.add_argument("--json", metavar="FILE", help="also write the results to this file")
+    options = parser.parse_args(arguments)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda, but torch sees no GPU here")
+    if options.repeats < 1:
+        parser.error(f"--repeats {options.repeats}, expected 1 or more")
+    for name in options.shape or []:
+        if name not in shapes_of(options.device):
+            known = ", ".join(shapes_of(options.device))
+            parser.error(f"--shape {name}, expected one of {known}")
+    return options
+
+
+def machine_of(device):
+    import cadre
+
+    name = torch.cuda.get_device_name() if device == "cuda" else platform.processor()
+    machine = {"device": name, "torch": torch.__version__, "cadre": cadre.__version__}
+    try:
+        import triton
+
+        machine["triton"] = triton.__version__
+    except ImportError:
+        machine["triton"] = None
+    return machine
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    timer = Timer(options.device)
+    results, reasons = [], {}
+    for name in options.shape or shapes_of(options.device):
+        for case in options.op or CASES:
+            if name.startswith("decode") and case.startswith("wgrad"):
+                continue
+            for skew in options.skew or [0, 1]:
+                row = measure(name, case, skew, options, timer)
+                results.append(row)
+                reasons.update(row["left_out"])
+                print_row(row)
+        if timer.cuda:
+            torch.cuda.empty_cache()
+    for rival, reason in reasons.items():
+        print(f"{rival} was left out: {reason}")
+    if options.json:
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        if "--json" in given:
+            given[given.index("--json") + 1] = "FILE"
+        document = {
+            "schema": 1,
+            "command": " ".join(["python bench/rivals/torch_grouped_mm.py", *given]),
+            "machine": machine_of(options.device),
+            "results": results,
+        }
+        with open(options.json, "w") as file:
+            json.dump(document, file, indent=1)
+            file.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
