@@ -24,6 +24,15 @@ def array(op, name, value, rank):
     return value
 
 
+def refuse_quantized(op, lhs, rhs):
+    """Values with scales beside them (qwix's QArray); NotImplementedError lets tokamax try its next implementation."""
+    for name, value in (("lhs", lhs), ("rhs", rhs)):
+        if hasattr(value, "qvalue"):
+            raise NotImplementedError(
+                f"{op}: {name} is a {type(value).__name__}, expected an array that isn't quantised"
+            )
+
+
 def equal(op, name, received, reference, expected):
     if received != expected:
         raise ValueError(f"{op}: {name} = {received}, expected {reference} = {expected}")

@@ -4,6 +4,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from . import _arguments
@@ -21,25 +22,47 @@ def ragged_dot(
     out_sharding=None,
     *,
     activation=None,
+    ragged_dot_dimension_numbers=None,
 ):
     """lax.ragged_dot: lhs [m, k], rhs [g, k, n], group_sizes [g] -> [m, n]; rows behind the last group are zero.
 
-    Beyond lax: group_offset works (shape () or (1,)), vmap is complete, int8 gives int32. `activation` and tokamax's
-    GroupSizes are accepted, so that the function can be passed as tokamax's `implementation`.
+    Beyond lax: group_offset works (shape () or (1,)), vmap is complete, int8 gives int32. `activation` (applied before the
+    result is rounded to its type), tokamax's GroupSizes and ragged_dot_dimension_numbers (which make it ragged_dot_general)
+    are accepted, so that the function can be passed in tokamax's `implementation=(cadre.jax.ragged_dot,)`.
     """
+    if ragged_dot_dimension_numbers is not None:
+        return ragged_dot_general(
+            lhs,
+            rhs,
+            group_sizes,
+            ragged_dot_dimension_numbers,
+            precision,
+            preferred_element_type,
+            group_offset,
+            out_sharding,
+            activation=activation,
+        )
+    _arguments.refuse_quantized("ragged_dot", lhs, rhs)
     if jnp.ndim(lhs) != 2 or jnp.ndim(rhs) != 3:
         raise TypeError(
             f"ragged_dot: lhs.ndim = {jnp.ndim(lhs)} and rhs.ndim = {jnp.ndim(rhs)}, expected 2 and 3"
         )
-    out = gmm(
-        lhs,
-        rhs,
-        group_sizes,
-        precision=precision,
-        preferred_element_type=preferred_element_type,
-        group_offset=group_offset,
-    )
-    return _finish(out, out_sharding, activation)
+
+    lhs = _arguments.array("ragged_dot", "lhs", lhs, 2)
+    rhs = _arguments.array("ragged_dot", "rhs", rhs, 3)
+    final = _arguments.out_dtype("ragged_dot", lhs, rhs, preferred_element_type)
+
+    def product(dtype):
+        return gmm(
+            lhs,
+            rhs,
+            group_sizes,
+            precision=precision,
+            preferred_element_type=dtype,
+            group_offset=group_offset,
+        )
+
+    return _finish(product, final, out_sharding, activation)
 
 
 def ragged_dot_general(
@@ -51,6 +74,8 @@ def ragged_dot_general(
     preferred_element_type=None,
     group_offset=None,
     out_sharding=None,
+    *,
+    activation=None,
 ):
     """lax.ragged_dot_general in its three modes; see its documentation for the dimension numbers.
 
@@ -59,6 +84,7 @@ def ragged_dot_general(
     """
     op = "ragged_dot_general"
     numbers = ragged_dot_dimension_numbers
+    _arguments.refuse_quantized(op, lhs, rhs)
     lhs, rhs = (
         _arguments.array(op, name, x, jnp.ndim(x)) for name, x in (("lhs", lhs), ("rhs", rhs))
     )
@@ -69,46 +95,38 @@ def ragged_dot_general(
         )
     (lhs_contract, _), (lhs_batch, _) = numbers.dot_dimension_numbers
     ragged = numbers.lhs_ragged_dimensions[0]
-    settings = {
-        "out_dtype": _arguments.out_dtype(op, lhs, rhs, preferred_element_type),
-        "precision": _arguments.precision(op, precision),
-    }
-    if ragged in lhs_batch:
-        _no_offset(op, group_offset)
-        out = lax.dot_general(
-            lhs,
-            rhs,
-            numbers.dot_dimension_numbers,
-            precision=precision,
-            preferred_element_type=settings["out_dtype"],
-        )
-    elif ragged in lhs_contract:
-        _no_offset(op, group_offset)
-        out = _ragged_contracting(op, lhs, rhs, sizes, numbers, settings)
-    else:
-        out = _ragged_rows(
-            op,
-            lhs,
-            rhs,
-            sizes,
-            numbers,
-            settings,
-            _arguments.group_offset(op, group_offset),
-            sharded=group_offset is not None,
-        )
-    return _finish(out, out_sharding, None)
-
-
-def _no_offset(op, group_offset):
-    if group_offset is not None:
+    if ragged in (*lhs_batch, *lhs_contract) and group_offset is not None:
         raise NotImplementedError(
             f"{op}: group_offset is given, expected none unless the ragged dim is non-contracting"
         )
+    offset = _arguments.group_offset(op, group_offset)
+    final = _arguments.out_dtype(op, lhs, rhs, preferred_element_type)
+
+    def product(dtype):
+        settings = {"out_dtype": dtype, "precision": _arguments.precision(op, precision)}
+        if ragged in lhs_batch:
+            return lax.dot_general(
+                lhs,
+                rhs,
+                numbers.dot_dimension_numbers,
+                precision=precision,
+                preferred_element_type=dtype,
+            )
+        if ragged in lhs_contract:
+            return _ragged_contracting(op, lhs, rhs, sizes, numbers, settings)
+        sharded = group_offset is not None
+        return _ragged_rows(op, lhs, rhs, sizes, numbers, settings, offset, sharded=sharded)
+
+    return _finish(product, final, out_sharding, activation)
 
 
-def _finish(out, out_sharding, activation):
-    if activation is not None:
-        out = activation(out)
+def _finish(product, final, out_sharding, activation):
+    """product(final type), or with an activation, which sees what the accumulator holds."""
+    if activation is None:
+        out = product(final)
+    else:
+        accumulator = jnp.dtype(jnp.float32) if np.dtype(final).itemsize == 2 else final
+        out = activation(product(accumulator)).astype(final)
     return out if out_sharding is None else jax.sharding.reshard(out, out_sharding)
 
 

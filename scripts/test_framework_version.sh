@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Tests a front with another version of its framework than the one its shim is compiled for: the shim is made with the
+# headers in .venv, then this same file is loaded and tested in an environment of its own.
+# usage: scripts/test_framework_version.sh torch|jax VERSION [pytest arguments ...]     (after make test)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+framework=$1 version=$2
+shift 2
+library=build/release/libcadre.so
+[[ -f $library && -x .venv/bin/python ]] || { echo "run make test first" >&2 && exit 1; }
+
+folder=build/framework-versions
+package=$folder/$framework
+rm -rf "$package"
+mkdir -p "$package"
+cp -r bindings/python/cadre "$package/cadre"
+mkdir -p "$package/cadre/lib"
+if [[ $framework == torch ]]; then
+  find_shim='import cadre.torch._shim as s; print(s.path)'
+else
+  find_shim='import cadre._shims as f, cadre.jax._handlers as s; print(f.find(s.shim()))'
+fi
+shim=$(PYTHONPATH=bindings/python CADRE_LIBRARY=$PWD/$library .venv/bin/python -c "$find_shim")
+cp -L "$library" "$shim" "$package/cadre/lib/"
+
+venv=$folder/venv-$framework-$version
+if [[ ! -f $venv/complete ]]; then
+  python3 -m venv "$venv"
+  names=("$framework==$version")
+  [[ $framework == jax ]] && names+=("jaxlib==$version" flatbuffers)
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${names[@]}" -r requirements/test.txt
+  touch "$venv/complete"
+fi
+echo "$(basename "$shim") made with $(basename "$(dirname "$shim")"), tested with $framework $version:"
+env -u CADRE_LIBRARY PYTHONPATH="$package" "$venv/bin/python" -m pytest -q -ra "tests/python/${framework}_front" "$@"

@@ -1,0 +1,77 @@
+"""ragged_dot against tokamax's own, and inside it as an `implementation`; needs requirements/tokamax.txt."""
+
+import cadre.jax as cj
+import jax
+import jax.numpy as jnp
+import jax_oracle as oracle
+import pytest
+from jax import lax
+
+tokamax = pytest.importorskip("tokamax", reason="tokamax is not installed")
+# It reads its flags from the command line unless somebody has, and pytest's are none of them.
+pytest.importorskip("absl.flags").FLAGS.mark_as_parsed()
+
+SIZES = jnp.array([3, 0, 4], jnp.int32)
+LHS, RHS = oracle.normal(1, 9, 5, dtype="float32"), oracle.normal(2, 3, 5, 4, dtype="float32")
+OURS, THEIRS = (cj.ragged_dot,), "xla"
+TOLERANCE = 1e-5
+
+NUMBERS = {
+    "rhs [g,n,k]": ((9, 5), (3, 4, 5), (([1], [2]), ([], [])), [0]),
+    "ragged contracting": ((9, 5), (9, 4), (([0], [0]), ([], [])), []),
+}
+
+
+def gradients(implementation, **options):
+    def loss(lhs, rhs):
+        out = tokamax.ragged_dot(lhs, rhs, SIZES, implementation=implementation, **options)
+        return (out.astype(jnp.float32) ** 2).sum()
+
+    return jax.jit(jax.value_and_grad(loss, (0, 1)))(LHS, RHS)
+
+
+@pytest.mark.parametrize(
+    "activation", [None, jax.nn.relu, jax.nn.swish], ids=["none", "relu", "swish"]
+)
+def test_values_and_gradients_inside_tokamax(activation):
+    ours = gradients(OURS, activation=activation)
+    oracle.all_close(ours, gradients(THEIRS, activation=activation), TOLERANCE)
+
+
+def test_group_sizes_with_a_representative_value():
+    sizes = tokamax.RaggedDotGroupSizes(SIZES, (3, 3, 3))
+    out = jax.jit(lambda s: tokamax.ragged_dot(LHS, RHS, s, implementation=OURS))(sizes)
+    oracle.close(out, oracle.gmm(LHS, RHS, SIZES), TOLERANCE)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_general_dimension_numbers_inside_tokamax(name):
+    lhs_shape, rhs_shape, dot_numbers, group = NUMBERS[name]
+    numbers = lax.RaggedDotDimensionNumbers(
+        dot_dimension_numbers=dot_numbers, lhs_ragged_dimensions=[0], rhs_group_dimensions=group
+    )
+    lhs = oracle.normal(3, *lhs_shape, dtype="float32")
+    rhs = oracle.normal(4, *rhs_shape, dtype="float32")
+    call = lambda which: tokamax.ragged_dot_general(lhs, rhs, SIZES, numbers, implementation=which)
+    oracle.close(call(OURS), call(THEIRS), TOLERANCE)
+
+
+def test_the_activation_sees_what_is_not_rounded_yet():
+    lhs, rhs = LHS.astype(jnp.bfloat16), RHS.astype(jnp.bfloat16)
+    seen = []
+
+    def activation(x):
+        seen.append(x.dtype)
+        return x * 2
+
+    out = cj.ragged_dot(lhs, rhs, SIZES, activation=activation)
+    assert seen == [jnp.float32] and out.dtype == jnp.bfloat16
+
+
+def test_quantised_operands_are_left_to_the_next_implementation():
+    qwix = pytest.importorskip("qwix")
+    rhs = qwix.quantize(RHS, jnp.int8)
+    with pytest.raises(NotImplementedError, match="rhs is a QArray"):
+        tokamax.ragged_dot(LHS, rhs, SIZES, implementation=OURS)
+    out = tokamax.ragged_dot(LHS, rhs, SIZES, implementation=(cj.ragged_dot, "xla"))
+    oracle.close(out, oracle.gmm(LHS, RHS, SIZES), 0.1)
