@@ -312,7 +312,7 @@ Status run_cpu(const BenchOptions& options, nlohmann::json* results, bool* check
     if (limits.count(work.threads)) continue;
     progress.show(text("measuring the machine, ", work.threads, " thread(s)"));
     limits[work.threads] = {bench::measure_peak(isa, work.threads),
-                            bench::measure_read_rate(work.threads)};
+                            bench::measure_read_rate(isa, work.threads)};
   }
   progress.clear();
   for (const auto& [threads, limit] : limits) {

@@ -159,35 +159,66 @@ CpuPeak measure_peak(cpu::Isa isa, int threads) {
   return peak;
 }
 
-double measure_read_rate(int threads) {
-  // Several times the largest caches of today, a part for each thread; the median of a few passes,
-  // because a single lucky one would be no rate to hold a kernel to.
+namespace {
+
+/// Reads lines of `streams` equal parts of [data, data + bytes) in turn, two of each, asking for what
+/// lies `ahead` bytes behind.
+template <class ReadLine>
+void read_streams(const char* data, int64_t bytes, int64_t streams, int64_t ahead, ReadLine read) {
+  const int64_t part = bytes / streams;
+  for (int64_t at = 0; at < part; at += 128) {
+    for (int64_t stream = 0; stream < streams; ++stream) {
+      const char* line = data + stream * part + at;
+      __builtin_prefetch(line + ahead, 0, 2);
+      __builtin_prefetch(line + ahead + 64, 0, 2);
+      read(line);
+      read(line + 64);
+    }
+  }
+}
+
+void read_part(cpu::Isa isa, const char* data, int64_t bytes, int64_t streams, int64_t ahead) {
+#if defined(__x86_64__)
+  if (isa >= cpu::Isa::kAvx512) {
+    return read_streams(data, bytes, streams, ahead, [](const char* line) {
+      __asm__ volatile("vmovups (%0), %%zmm0" : : "r"(line) : "xmm0", "memory");
+    });
+  }
+#endif
+  (void)isa;
+  read_streams(data, bytes, streams, ahead, [](const char* line) {
+    for (int64_t word = 0; word < 64; word += 16)
+      (void)*reinterpret_cast<const volatile uint64_t*>(line + word);
+  });
+}
+
+}  // namespace
+
+double measure_read_rate(cpu::Isa isa, int threads) {
+  // Several times the largest caches of today, a part for each thread. Of each way of reading the
+  // median of a few passes, because a single lucky one would be no rate to hold a kernel to; of
+  // these the best, because a kernel may read as it likes.
   constexpr int64_t kBytes = int64_t{512} << 20;
-  auto* data = static_cast<uint64_t*>(std::aligned_alloc(4096, kBytes));
+  auto* data = static_cast<char*>(std::aligned_alloc(4096, kBytes));
   if (data == nullptr) return 0;
   std::memset(data, 1, kBytes);
-  constexpr int64_t kWords = kBytes / 8;
-  std::vector<double> rates;
-  for (int pass = 0; pass < 7; ++pass) {
-    uint64_t sum = 0;
-    const Clock::time_point start = Clock::now();
-#pragma omp parallel for num_threads(threads) schedule(static) reduction(^ : sum)
-    for (int64_t block = 0; block < kWords / 512; ++block) {
-      const uint64_t* words = data + block * 512;
-      uint64_t lanes[8] = {};
-      for (int64_t i = 0; i < 512; i += 8) {
-        // The hardware prefetchers stop at a page; asking 2 KiB ahead keeps more lines in flight.
-        __builtin_prefetch(words + i + 256, 0, 2);
-        for (int lane = 0; lane < 8; ++lane) lanes[lane] ^= words[i + lane];
+  double best = 0;
+  for (const int64_t streams : {1, 4, 16, 32}) {
+    for (const int64_t ahead : {256, 1024, 4096}) {
+      std::vector<double> rates;
+      for (int pass = 0; pass < 3; ++pass) {
+        const int64_t part = kBytes / threads / 4096 * 4096;
+        const Clock::time_point start = Clock::now();
+#pragma omp parallel num_threads(threads)
+        read_part(isa, data + omp_get_thread_num() * part, part, streams, ahead);
+        rates.push_back(static_cast<double>(part * threads) / seconds_since(start) / 1e9);
       }
-      for (const uint64_t lane : lanes) sum ^= lane;
+      std::sort(rates.begin(), rates.end());
+      best = std::max(best, rates[rates.size() / 2]);
     }
-    const double rate = static_cast<double>(kBytes) / seconds_since(start) / 1e9;
-    if (sum != 1) rates.push_back(rate);  // always true: keeps the loop alive
   }
   std::free(data);
-  std::sort(rates.begin(), rates.end());
-  return rates[rates.size() / 2];
+  return best;
 }
 
 }  // namespace cadre::bench

@@ -17,6 +17,6 @@ struct CpuPeak {
 CpuPeak measure_peak(cpu::Isa isa, int threads);
 
 /// GB/s that `threads` threads read together from an array far larger than the caches.
-double measure_read_rate(int threads);
+double measure_read_rate(cpu::Isa isa, int threads);
 
 }  // namespace cadre::bench

@@ -23,16 +23,17 @@ Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches) {
   const int64_t in_l1 = std::max<int64_t>(round_down(caches.l1_bytes / 2 / row_bytes, 16), 256);
   const int64_t granules = std::min(in_l1, kMaxGranules);
   blocking.k_block = granules * kernel.granule_k;
-  // The packed block of B (k block x n block) is used by every panel of A and should stay in L2,
-  // with room for the source of the next block, which is prefetched meanwhile, and for the
+  // The packed block of B (k block x some panels) is used by every panel of A and should stay in
+  // L2, with room for the source of the next block, which is prefetched meanwhile, and for the
   // accumulators that pass: half.
-  const int64_t panel_bytes = granules * kernel.nr * kernel.granule_bytes;
   blocking.b_bytes_max = caches.l2_bytes / 2;
-  blocking.n_block = round_down(blocking.b_bytes_max / panel_bytes, 1) * kernel.nr;
-  // Rows beyond this only add accumulators (m_block x n_block, read and written once for each k
+  // Rows beyond this only add accumulators (m_block x columns, read and written once for each k
   // block from L3); packing a block of B costs about as much as 20 rows of multiplication, 2 % of
   // these.
   blocking.m_block = 1024;
+  // A that is packed once for all columns is read back from L3, which the threads share; where
+  // there is none it is packed again for each block of columns.
+  blocking.a_kept_bytes_max = caches.l3_bytes / 2;
   // Few rows: all of packed A stays in half of L2 while B passes once, panel by panel.
   blocking.a_bytes_max = caches.l2_bytes / 2;
   // A piece of a panel of B is packed into half of L1 and used at once. A power of two divides

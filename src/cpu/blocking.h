@@ -10,13 +10,13 @@ namespace cadre::cpu {
 
 struct Blocking {
   int64_t k_block;      ///< k values of a block
-  int64_t b_bytes_max;  ///< of a packed block of B
-  int64_t n_block;      ///< columns of a block of B that is packed and then used for many rows
+  int64_t b_bytes_max;  ///< a block of B that is packed and then used for many rows
   int64_t m_block;      ///< rows that use one packed block before their results leave the cache
-  int64_t a_bytes_max;  ///< few rows: packed A of at most this stays resident
-  int64_t piece_k;      ///< few rows: k values of a piece of B that is packed and used at once
-  int64_t row_bytes;    ///< few rows, B contiguous along n: bytes of a row taken side by side
-  int64_t stream_k;     ///< few rows, B read without packing: rows of B side by side
+  int64_t a_kept_bytes_max;  ///< packed A that stays for all columns, of all threads together
+  int64_t a_bytes_max;       ///< few rows: packed A of at most this stays resident
+  int64_t piece_k;           ///< few rows: k values of a piece of B that is packed and used at once
+  int64_t row_bytes;         ///< few rows, B contiguous along n: bytes of a row taken side by side
+  int64_t stream_k;          ///< few rows, B read without packing: rows of B side by side
 };
 
 Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches);

@@ -45,7 +45,7 @@ void pack_panel(const PackedLayout& layout, const MatrixRef& b, int64_t block, i
                        b.row_stride, b.col_stride};
   kernel.pack_b(part, layout.k_of(block),
                 std::min<int64_t>(kernel.nr, layout.n - panel * kernel.nr),
-                data + layout.offset_bytes(block, panel));
+                data + layout.offset_bytes(block, panel), 0);
 }
 
 }  // namespace cadre::cpu

@@ -11,115 +11,163 @@ constexpr int64_t kBlockPrefetchLines = 4;
 
 }  // namespace
 
-/// Packed weights bring their own cut; otherwise blocks of equal size.
-UnitRun::KBlocks UnitRun::k_blocks() const {
-  if (unit_.packed) return {unit_.packed->layout.blocks(), unit_.packed->layout.k_block};
-  const int64_t count = std::max<int64_t>(ceil_div(item_.k, blocking_.k_block), 1);
-  const int64_t step = std::max<int64_t>(int64_t{16} * kernel_.granule_k, kernel_.k_step);
-  return {count, round_up(std::max<int64_t>(ceil_div(item_.k, count), 1), step)};
+/// Packed weights bring their own cut of k; otherwise blocks of equal size. As many panels side by
+/// side as fit into the cache with that.
+UnitRun::Blocks UnitRun::cut_into_blocks() const {
+  Blocks blocks{};
+  if (unit_.packed) {
+    blocks.k_count = unit_.packed->layout.blocks();
+    blocks.k = unit_.packed->layout.k_block;
+  } else {
+    const int64_t step = std::max<int64_t>(int64_t{16} * kernel_.granule_k, kernel_.k_step);
+    blocks.k_count = std::max<int64_t>(ceil_div(item_.k, blocking_.k_block), 1);
+    blocks.k = round_up(std::max<int64_t>(ceil_div(item_.k, blocks.k_count), 1), step);
+  }
+  const int64_t most = std::max<int64_t>(
+      blocking_.b_bytes_max / b_panel_bytes(std::min(blocks.k, std::max<int64_t>(item_.k, 1))), 1);
+  blocks.n_count = ceil_div(panels_, most);
+  blocks.panels = ceil_div(panels_, blocks.n_count);
+  return blocks;
 }
 
-/// Panels [panel, panel + panels) of one row tile, for which `args` is set up from panel 0 on. The
-/// first panels advance one walk, the others the other.
-void UnitRun::multiply_tile(TileArgs args, int64_t tile, int64_t panel, int64_t panels, bool last,
-                            PrefetchWalk* first_walk, PrefetchWalk* walk) const {
-  const auto part_of = [&](int64_t begin, int64_t end, PrefetchWalk* prefetch) {
-    if (begin >= end) return;
+UnitRun::Block UnitRun::block_at(const Blocks& blocks, int64_t index) const {
+  if (index >= blocks.n_count * blocks.k_count) return {};
+  Block block{};
+  block.k_index = index % blocks.k_count;
+  block.panel = std::min(index / blocks.k_count * blocks.panels, panels_);
+  block.panels = std::min(blocks.panels, panels_ - block.panel);
+  block.full_panels = std::clamp<int64_t>(full_panels_ - block.panel, 0, block.panels);
+  block.k0 = std::min(block.k_index * blocks.k, item_.k);
+  block.k = std::min(blocks.k, item_.k - block.k0);
+  block.last = block.k_index == blocks.k_count - 1;
+  return block;
+}
+
+/// Panels [begin, end) of a block for one row tile; `args` is set up from the block's first panel
+/// on. The first panels advance one walk, the others the other.
+void UnitRun::multiply_tile(const TileArgs& args, const Block& block, int64_t tile, int64_t begin,
+                            int64_t end, PrefetchWalk* first_walk, PrefetchWalk* walk) const {
+  const auto multiply = [&](int64_t from, int64_t to, PrefetchWalk* prefetch) {
+    if (from >= to) return;
     TileArgs some = args;
-    some.b = static_cast<const char*>(args.b) + begin * args.b_panel_bytes;
+    some.b = static_cast<const char*>(args.b) + from * args.b_panel_bytes;
     if (args.b_packed != nullptr) {
-      some.b_packed = static_cast<char*>(args.b_packed) + begin * args.b_packed_panel_bytes;
+      some.b_packed = static_cast<char*>(args.b_packed) + from * args.b_packed_panel_bytes;
     }
-    some.acc = static_cast<char*>(args.acc) + begin * args.acc_panel_bytes;
-    some.panels = end - begin;
+    some.acc = static_cast<char*>(args.acc) + from * args.acc_panel_bytes;
+    some.panels = to - from;
     some.prefetch = prefetch;
-    if (last) point_at_out(tile, begin, &some);
+    if (block.last) point_at_out(tile, block.panel + from, &some);
     kernel_.multiply(some);
   };
-  const int64_t end = panel + panels;
   // A cut-off last panel can't be stored as it is.
-  const int64_t whole = plain_out_ && last ? std::clamp(full_panels_, panel, end) : end;
-  const int64_t split = std::clamp(kRowPrefetchPanels, panel, whole);
-  part_of(panel, split, first_walk);
-  part_of(split, whole, walk);
-  part_of(whole, end, walk);
+  const int64_t whole = plain_out_ && block.last ? std::clamp(block.full_panels, begin, end) : end;
+  const int64_t split = std::clamp(kRowPrefetchPanels, begin, whole);
+  multiply(begin, split, first_walk);
+  multiply(split, whole, walk);
+  multiply(whole, end, walk);
+}
+
+/// A is packed for each block of columns, which leaves it in L1 at the price of a copy. Only where
+/// it must be transposed is it cheaper to keep it for all columns.
+bool UnitRun::keeps_packed_a() const {
+  return a_.col_stride != 1 && rows_ * granules_of(item_.k) * kernel_.granule_bytes <=
+                                   blocking_.a_kept_bytes_max / threads_;
 }
 
 bool UnitRun::blocked() {
-  const KBlocks blocks = k_blocks();
-  const int64_t acc_tiles = blocks.count > 1 ? tiles_ : 1;
-  const int64_t acc_bytes = panels_ * acc_tile_bytes();
-  const int64_t b_bytes = unit_.packed ? 0 : panels_ * b_panel_bytes(blocks.k);
-  const int64_t sizes[] = {a_tile_bytes(), b_bytes, acc_tiles * acc_bytes, bias_bytes()};
+  const Blocks blocks = cut_into_blocks();
+  const int64_t a_row_bytes = kPackedRowStride * kernel_.granule_bytes;
+  const bool keeps_a = blocks.n_count > 1 && keeps_packed_a();
+  const int64_t acc_tiles = blocks.k_count > 1 ? tiles_ : 1;
+  const int64_t acc_bytes = blocks.panels * acc_tile_bytes();
+  const int64_t sizes[] = {keeps_a ? blocks.k_count * rows_ * a_row_bytes : a_tile_bytes(),
+                           unit_.packed ? 0 : blocks.panels * b_panel_bytes(blocks.k),
+                           acc_tiles * acc_bytes, bias_bytes()};
   int64_t total = 0;
   for (const int64_t size : sizes) total += Arena::padded(size);
   auto* memory = static_cast<char*>(Scratch::of_this_thread().reserve(static_cast<size_t>(total)));
   if (!memory) return false;
   Arena arena(memory);
-  char* const a_packed = arena.take(sizes[0]);
-  char* const b_scratch = arena.take(sizes[1]);
+  char* const a_memory = arena.take(sizes[0]);
+  char* const b_memory = arena.take(sizes[1]);
   char* const acc = arena.take(sizes[2]);
   bias_ = widen_bias(arena.take(sizes[3]));
 
-  for (int64_t block = 0; block < blocks.count; ++block) {
-    const int64_t k0 = std::min(block * blocks.k, item_.k);
-    const int64_t k = std::min(blocks.k, item_.k - k0);
-    const bool last = block == blocks.count - 1;
-    // B: [k, cols] -> panels. The first row tile packs what it can read as it lies.
-    const int64_t panel_bytes = b_panel_bytes(k);
-    const int64_t source_panels = reads_source(k) ? full_panels_ : 0;
-    for (int64_t panel = source_panels; panel < panels_ && !unit_.packed; ++panel) {
-      kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel),
-                     b_scratch + panel * panel_bytes);
-    }
-    const char* const b_packed = unit_.packed ? packed_at(k0, 0) : b_scratch;
+  for (int64_t index = 0; index < blocks.n_count * blocks.k_count; ++index) {
+    const Block block = block_at(blocks, index);
+    const int64_t panel_bytes = b_panel_bytes(block.k);
+    const int64_t source_panels = reads_source(block.k) ? block.full_panels : 0;
+    if (!unit_.packed) pack_block(block, source_panels, b_memory);
+    const int64_t steps = prefetch_steps(block.k);
     // The next block of B comes from memory during the last row tiles, before it can be evicted.
-    const int64_t steps = prefetch_steps(k);
-    const int64_t next_k = last ? 0 : std::min(blocks.k, item_.k - k0 - k);
-    PrefetchWalk next_b = walk_over(k0 + k, next_k, 0, panels_);
-    const int64_t b_steps = std::max<int64_t>(panels_ - kRowPrefetchPanels, 1) * steps;
+    const Block next = block_at(blocks, index + 1);
+    PrefetchWalk next_b = walk_over(next.k0, next.k, next.panel, next.panels);
+    const int64_t b_steps = std::max<int64_t>(block.panels - kRowPrefetchPanels, 1) * steps;
     const int64_t b_tiles =
         std::min(ceil_div(lines_of(next_b), kBlockPrefetchLines * b_steps) + 1, tiles_);
     next_b.lines = std::max(kBlockPrefetchLines, ceil_div(lines_of(next_b), b_tiles * b_steps));
     PrefetchWalk nothing;
     // A: every row tile against all panels.
+    const bool packs_a = !keeps_a || block.panel == 0;
     for (int64_t tile = 0; tile < tiles_; ++tile) {
-      kernel_.pack_a(part(a_, tile_begin(tile), k0), tile_rows(tile), k, a_packed);
-      PrefetchWalk next_rows = tile + 1 < tiles_ ? walk_over_rows(tile + 1, k0, k) : PrefetchWalk{};
-      next_rows.lines = ceil_div(lines_of(next_rows), kRowPrefetchPanels * steps);
+      char* const a =
+          keeps_a ? a_memory + (block.k_index * rows_ + tile_begin(tile)) * a_row_bytes : a_memory;
+      if (packs_a) {
+        kernel_.pack_a(part(a_, tile_begin(tile), block.k0), tile_rows(tile), block.k, a);
+      }
+      PrefetchWalk next_rows;
+      if (tile + 1 < tiles_) {
+        next_rows = packs_a ? walk_over_rows(tile + 1, block.k0, block.k)
+                            : PrefetchWalk{a + tile_rows(tile) * a_row_bytes,
+                                           granules_of(block.k) * kernel_.granule_bytes,
+                                           a_row_bytes, tile_rows(tile + 1)};
+        next_rows.lines = ceil_div(lines_of(next_rows), kRowPrefetchPanels * steps);
+      }
       PrefetchWalk* const walk = tile + b_tiles >= tiles_ ? &next_b : &nothing;
       char* const tile_acc = acc + (acc_tiles > 1 ? tile : 0) * acc_bytes;
-      TileArgs args{.a = a_packed,
-                    .b = b_packed,
+      TileArgs args{.a = a,
+                    .b = unit_.packed ? packed_at(block.k0, block.panel) : b_memory,
                     .b_panel_bytes = panel_bytes,
                     .b_granule_bytes = b_granule_bytes(),
                     .acc = tile_acc,
                     .acc_panel_bytes = acc_tile_bytes(),
-                    .granules = granules_of(k),
+                    .granules = granules_of(block.k),
                     .rows = tile_rows(tile),
-                    .first = block == 0,
-                    .a_surplus = a_packed + kSurplusGranule * kernel_.granule_bytes};
-      int64_t panel = 0;
+                    .first = block.k_index == 0,
+                    .a_surplus = a + kSurplusGranule * kernel_.granule_bytes};
+      int64_t begin = 0;
       if (tile == 0 && source_panels > 0) {
         TileArgs from_source = args;
         from_source.b_from = tiles_ > 1 ? BFrom::kSourceKept : BFrom::kSource;
-        from_source.b_packed = b_scratch;
+        from_source.b_packed = b_memory;
         from_source.b_packed_panel_bytes = panel_bytes;
-        point_at_source(k0, 0, &from_source);
+        point_at_source(block.k0, block.panel, &from_source);
         from_source.b_ahead_bytes = std::max<int64_t>(from_source.b_panel_bytes, 64);
-        multiply_tile(from_source, tile, 0, source_panels, last, &next_rows, walk);
-        panel = source_panels;
+        multiply_tile(from_source, block, tile, 0, source_panels, &next_rows, walk);
+        begin = source_panels;
       }
-      multiply_tile(args, tile, panel, panels_ - panel, last, &next_rows, walk);
-      if (!last) continue;
-      const int64_t stored = plain_out_ ? full_panels_ : 0;
-      if (stored < panels_) {
-        finish(tile, stored, panels_ - stored, tile_acc + stored * acc_tile_bytes(),
-               acc_tile_bytes());
+      multiply_tile(args, block, tile, begin, block.panels, &next_rows, walk);
+      const int64_t stored = plain_out_ ? block.full_panels : 0;
+      if (block.last && stored < block.panels) {
+        finish(tile, block.panel + stored, block.panels - stored,
+               tile_acc + stored * acc_tile_bytes(), acc_tile_bytes());
       }
     }
   }
   return true;
+}
+
+/// B: [k, cols] -> panels, but for those that the first row tile reads as they lie and packs.
+void UnitRun::pack_block(const Block& block, int64_t source_panels, char* b_memory) const {
+  const int64_t next_panel_bytes =
+      kernel_.nr * b_.col_stride * static_cast<int64_t>(size_of(b_.dtype));
+  for (int64_t i = source_panels; i < block.panels; ++i) {
+    const int64_t panel = block.panel + i;
+    kernel_.pack_b(part(b_, block.k0, panel * kernel_.nr), block.k, panel_cols(panel),
+                   b_memory + i * b_panel_bytes(block.k),
+                   i + 1 < block.panels ? next_panel_bytes : 0);
+  }
 }
 
 }  // namespace cadre::cpu

@@ -74,7 +74,8 @@ void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* ac
     for (int64_t panel = panel0; panel < panel0 + panels; ++panel) {
       const bool from_source = source && panel < full_panels_;
       if (!from_source && !unit_.packed) {
-        kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel), b);
+        kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel), b,
+                       tiles_ == 1 ? ahead_bytes : 0);
       }
       char* const panel_acc = acc + (panel - panel0) * acc_panel_bytes;
       for (int64_t tile = 0; tile < tiles_; ++tile) {
@@ -141,7 +142,7 @@ void UnitRun::stream_rows(const char* a, char* b, char* acc) const {
       multiply_piece(a, k0, k, 0, args);
     }
     for (int64_t panel = source_panels; panel < panels_; ++panel) {
-      kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel), b);
+      kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel), b, 0);
       TileArgs args{.b = b,
                     .b_granule_bytes = b_granule_bytes(),
                     .acc = acc + panel * acc_tile_bytes(),

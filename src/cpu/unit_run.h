@@ -46,6 +46,7 @@ class UnitRun {
         item_(*unit.item),
         kernel_(*plan.kernel),
         blocking_(plan.blocking),
+        threads_(plan.threads),
         rows_(unit.m_end - unit.m_begin),
         cols_(unit.n_end - unit.n_begin),
         tiles_(ceil_div(rows_, kernel_.mr)),
@@ -112,12 +113,23 @@ class UnitRun {
   /// The source of a row tile's k values.
   PrefetchWalk walk_over_rows(int64_t tile, int64_t k0, int64_t k) const;
 
-  struct KBlocks {
-    int64_t count, k;
+  /// Many rows: how B is cut into blocks. They are worked on in the order of k, then of columns.
+  struct Blocks {
+    int64_t k_count, k;       ///< blocks along k, and k values of one
+    int64_t n_count, panels;  ///< blocks along n, and panels of one
   };
-  KBlocks k_blocks() const;
-  void multiply_tile(TileArgs args, int64_t tile, int64_t panel, int64_t panels, bool last,
-                     PrefetchWalk* first_walk, PrefetchWalk* walk) const;
+  struct Block {
+    int64_t k_index, k0, k;
+    int64_t panel, panels;  ///< the first one, of the unit, and how many
+    int64_t full_panels;
+    bool last;  ///< of k
+  };
+  Blocks cut_into_blocks() const;
+  Block block_at(const Blocks& blocks, int64_t index) const;
+  bool keeps_packed_a() const;
+  void pack_block(const Block& block, int64_t source_panels, char* b_memory) const;
+  void multiply_tile(const TileArgs& args, const Block& block, int64_t tile, int64_t begin,
+                     int64_t end, PrefetchWalk* first_walk, PrefetchWalk* walk) const;
 
   struct Piece {
     int64_t k, panels;
@@ -130,6 +142,7 @@ class UnitRun {
   const GemmItem& item_;
   const GemmKernel& kernel_;
   const Blocking& blocking_;
+  int threads_;
   int64_t rows_, cols_, tiles_, panels_, full_panels_;
   MatrixRef a_, b_;
   bool plain_out_, past_cache_;

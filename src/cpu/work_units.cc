@@ -15,8 +15,8 @@ constexpr int64_t kMinUnitRows = 128;
 /// From this many units on it is cheaper to fetch packed panels from the core that packed them than
 /// to pack them again.
 constexpr int64_t kMinSharingUnits = 8;
-/// Above this a packed block of B pays for itself.
-constexpr int64_t kMaxResidentRows = 64;
+/// From about three row tiles on a packed block of B pays for itself.
+constexpr int64_t kMaxResidentRows = 48;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -53,8 +53,7 @@ Cut cut_of(const GemmItem& item, double total, const GemmPlan& plan) {
   const int64_t wanted = wanted_units(item, total, plan);
   const int64_t most_columns = std::min(std::max<int64_t>(item.n / kMinUnitColumns, 1), panels);
   if (stays_resident(item, plan)) return {1, std::min(wanted, most_columns)};
-  Cut cut{ceil_div(item.m, plan.blocking.m_block),
-          ceil_div(panels, plan.blocking.n_block / kernel.nr)};
+  Cut cut{ceil_div(item.m, plan.blocking.m_block), 1};
   if (cut.rows * cut.columns >= wanted) return cut;
   cut.columns =
       std::clamp(ceil_div(wanted, cut.rows), cut.columns, std::max(most_columns, cut.columns));

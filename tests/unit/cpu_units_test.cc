@@ -75,7 +75,8 @@ TEST(CpuBlocking, FitsTheCaches) {
         const int64_t granules = blocking.k_block / kernel.granule_k;
         EXPECT_LE(granules, kMaxGranules);
         EXPECT_EQ(blocking.k_block % kernel.granule_k, 0);
-        EXPECT_LE(granules * blocking.n_block * kernel.granule_bytes, sizes.l2_bytes / 2);
+        EXPECT_LE(granules * kernel.nr * kernel.granule_bytes, blocking.b_bytes_max);
+        EXPECT_LE(blocking.b_bytes_max, sizes.l2_bytes / 2);
         EXPECT_EQ(kMaxGranules * kernel.granule_k % blocking.piece_k, 0);
         EXPECT_EQ(kMaxGranules * kernel.granule_k % blocking.stream_k, 0);
       }

@@ -128,8 +128,8 @@ void multiply_tiles(const TileArgs& args) {
 
 // As for the vector kernels, and zeros up to a whole step.
 template <class Loader>
-void pack_b_steps(const MatrixRef& b, int64_t k, int64_t cols, void* dst) {
-  pack_b_from<Loader, kNr>(b, k, cols, dst);
+void pack_b_steps(const MatrixRef& b, int64_t k, int64_t cols, void* dst, int64_t ahead_bytes) {
+  pack_b_from<Loader, kNr>(b, k, cols, dst, ahead_bytes);
   const int64_t granules = divide_up(k, Loader::kGranuleK);
   const int64_t padded = divide_up(granules, kStepGranules) * kStepGranules;
   std::memset(static_cast<char*>(dst) + granules * kPanelRowBytes, 0,

@@ -88,8 +88,9 @@ struct GemmKernel {
 
   // dst rows of kPackedRowStride granules <- a[rows, k].
   void (*pack_a)(const MatrixRef& a, int64_t rows, int64_t k, void* dst);
-  // One panel: dst [granules(k)][nr] granules <- b[k, cols], cols <= nr, the rest zero.
-  void (*pack_b)(const MatrixRef& b, int64_t k, int64_t cols, void* dst);
+  // One panel: dst [granules(k)][nr] granules <- b[k, cols], cols <= nr, the rest zero. What lies
+  // ahead_bytes behind each line that is read is prefetched, unless that is 0.
+  void (*pack_b)(const MatrixRef& b, int64_t k, int64_t cols, void* dst, int64_t ahead_bytes);
   void (*multiply)(const TileArgs& args);
   void (*epilogue)(const EpilogueArgs& args);
 };

@@ -22,6 +22,10 @@ namespace {
 //   columns
 // Both loads fill what they do not read with zeros and touch nothing beyond it.
 
+inline void prefetch(const void* p, int64_t ahead_bytes) {
+  if (ahead_bytes != 0) __builtin_prefetch(static_cast<const char*>(p) + ahead_bytes, 0, 2);
+}
+
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -80,7 +84,7 @@ void pack_rows_across(const typename Loader::Elem* src, int64_t k_stride, int64_
 // k x cols -> dst [granules][kNr] granules, from columns that are next to each other.
 template <class Loader, int kNr>
 void pack_panel_across(const typename Loader::Elem* src, int64_t k_stride, int64_t k, int64_t cols,
-                       char* dst) {
+                       char* dst, int64_t ahead_bytes) {
   constexpr int64_t kLanes = Loader::kLanes;
   constexpr int64_t kG = Loader::kGranuleK;
   static_assert(kNr % kLanes == 0);
@@ -89,6 +93,7 @@ void pack_panel_across(const typename Loader::Elem* src, int64_t k_stride, int64
     constexpr int64_t kRowBytes = kLanes * Loader::kGranuleBytes;
     static_assert(kNr == 2 * kLanes);
     for (; p + kG <= k && cols >= kNr; p += kG) {
+      for (int64_t i = 0; i < kG; ++i) prefetch(src + (p + i) * k_stride, ahead_bytes);
       typename Loader::Reg granules[2];
       Loader::whole_rows(src + p * k_stride, k_stride, granules);
       Loader::store(dst, granules[0]);
@@ -98,6 +103,10 @@ void pack_panel_across(const typename Loader::Elem* src, int64_t k_stride, int64
   } else if (cols >= kNr) {
     for (; p + kG <= k; p += kG) {
       const typename Loader::Elem* s = src + p * k_stride;
+      for (int64_t i = 0; i < kG; ++i) {
+        constexpr int64_t kLine = 64 / sizeof(typename Loader::Elem);
+        for (int64_t j = 0; j < kNr; j += kLine) prefetch(s + i * k_stride + j, ahead_bytes);
+      }
       for (int64_t j = 0; j < kNr; j += kLanes) {
         Loader::store(dst, Loader::across(s + j, k_stride, kG, kLanes));
         dst += kLanes * Loader::kGranuleBytes;
@@ -119,23 +128,31 @@ void pack_panel_across(const typename Loader::Elem* src, int64_t k_stride, int64
 // The same from columns that are contiguous along k: kLanes columns at a time, transposed.
 template <class Loader, int kNr>
 void pack_panel_along(const typename Loader::Elem* src, int64_t col_stride, int64_t k, int64_t cols,
-                      char* dst) {
+                      char* dst, int64_t ahead_bytes) {
   constexpr int64_t kLanes = Loader::kLanes;
   constexpr int64_t kStep = kLanes * Loader::kGranuleK;
   const int64_t granules = divide_up(k, Loader::kGranuleK);
+  const int64_t whole_k = k / kStep * kStep;
   for (int64_t j = 0; j < kNr; j += kLanes) {
     const typename Loader::Elem* s = src + j * col_stride;
-    for (int64_t p = 0; p < k; p += kStep) {
-      typename Loader::Reg block[kLanes];
-      char* d = dst + (p / Loader::kGranuleK * kNr + j) * Loader::kGranuleBytes;
-      if (p + kStep <= k && j + kLanes <= cols) {
-        for (int64_t i = 0; i < kLanes; ++i)
-          block[i] = Loader::along(s + i * col_stride + p, kStep);
+    char* d = dst + j * Loader::kGranuleBytes;
+    int64_t p = 0;
+    if (j + kLanes <= cols) {
+      for (; p < whole_k; p += kStep) {
+        typename Loader::Reg block[kLanes];
+        const typename Loader::Elem* column = s + p;
+        for (int64_t i = 0; i < kLanes; ++i, column += col_stride) {
+          block[i] = Loader::along(column, kStep);
+          prefetch(column, ahead_bytes);
+        }
         Loader::transpose(block);
         for (int64_t i = 0; i < kLanes; ++i)
           Loader::store(d + i * kNr * Loader::kGranuleBytes, block[i]);
-        continue;
+        d += kLanes * kNr * Loader::kGranuleBytes;
       }
+    }
+    for (; p < k; p += kStep) {
+      typename Loader::Reg block[kLanes];
       for (int64_t i = 0; i < kLanes; ++i)
         block[i] = j + i < cols ? Loader::along(s + i * col_stride + p, smaller(kStep, k - p))
                                 : Loader::zero();
@@ -143,6 +160,7 @@ void pack_panel_along(const typename Loader::Elem* src, int64_t col_stride, int6
       const int64_t count = smaller(kLanes, granules - p / Loader::kGranuleK);
       for (int64_t i = 0; i < count; ++i)
         Loader::store(d + i * kNr * Loader::kGranuleBytes, block[i]);
+      d += kLanes * kNr * Loader::kGranuleBytes;
     }
   }
 }
@@ -171,14 +189,14 @@ void pack_a_from(const MatrixRef& a, int64_t rows, int64_t k, void* dst) {
 }
 
 template <class Loader, int kNr>
-void pack_b_from(const MatrixRef& b, int64_t k, int64_t cols, void* dst) {
+void pack_b_from(const MatrixRef& b, int64_t k, int64_t cols, void* dst, int64_t ahead_bytes) {
   using Elem = typename Loader::Elem;
   const Elem* src = static_cast<const Elem*>(b.data);
   char* out = static_cast<char*>(dst);
   if (b.col_stride == 1) {
-    pack_panel_across<Loader, kNr>(src, b.row_stride, k, cols, out);
+    pack_panel_across<Loader, kNr>(src, b.row_stride, k, cols, out, ahead_bytes);
   } else if (b.row_stride == 1) {
-    pack_panel_along<Loader, kNr>(src, b.col_stride, k, cols, out);
+    pack_panel_along<Loader, kNr>(src, b.col_stride, k, cols, out, ahead_bytes);
   } else {
     Elem gathered[kGatherK * kNr] = {};
     for (int64_t p0 = 0; p0 < k; p0 += kGatherK) {
@@ -187,7 +205,7 @@ void pack_b_from(const MatrixRef& b, int64_t k, int64_t cols, void* dst) {
         for (int64_t j = 0; j < cols; ++j)
           gathered[p * kNr + j] = read_one(src + (p0 + p) * b.row_stride + j * b.col_stride);
       char* d = out + p0 / Loader::kGranuleK * kNr * Loader::kGranuleBytes;
-      pack_panel_across<Loader, kNr>(gathered, kNr, count, cols, d);
+      pack_panel_across<Loader, kNr>(gathered, kNr, count, cols, d, 0);
     }
   }
 }
@@ -225,18 +243,18 @@ void pack_a_widen(const MatrixRef& a, int64_t rows, int64_t k, void* dst) {
 }
 
 template <class V, int kNr>
-void pack_b_widen(const MatrixRef& b, int64_t k, int64_t cols, void* dst) {
+void pack_b_widen(const MatrixRef& b, int64_t k, int64_t cols, void* dst, int64_t ahead_bytes) {
   switch (b.dtype) {
     case DType::kBF16:
-      return pack_b_from<WidenLoader<V, Bf16>, kNr>(b, k, cols, dst);
+      return pack_b_from<WidenLoader<V, Bf16>, kNr>(b, k, cols, dst, ahead_bytes);
     case DType::kF16:
-      return pack_b_from<WidenLoader<V, F16>, kNr>(b, k, cols, dst);
+      return pack_b_from<WidenLoader<V, F16>, kNr>(b, k, cols, dst, ahead_bytes);
     case DType::kI8:
-      return pack_b_from<WidenLoader<V, int8_t>, kNr>(b, k, cols, dst);
+      return pack_b_from<WidenLoader<V, int8_t>, kNr>(b, k, cols, dst, ahead_bytes);
     case DType::kF64:
-      return pack_b_from<WidenLoader<V, double>, kNr>(b, k, cols, dst);
+      return pack_b_from<WidenLoader<V, double>, kNr>(b, k, cols, dst, ahead_bytes);
     default:
-      return pack_b_from<WidenLoader<V, float>, kNr>(b, k, cols, dst);
+      return pack_b_from<WidenLoader<V, float>, kNr>(b, k, cols, dst, ahead_bytes);
   }
 }
 
