@@ -5,7 +5,8 @@ usage: check_goals.py GOALS RESULTS_FOLDER [--strict]
 
 A goal holds for every row of the matching result files whose fields match `where` (a list means any of its
 values, * and ? stand for anything); the worst row counts. `metric` is a field, or two joined by "/" (their quotient); a dot goes into a nested
-field, and "rivals" is the time of the fastest rival over ours. A goal without any row is reported as not measured.
+field, and "rivals" is the time of the fastest rival over ours. The bar is `at_least` or `at_most`; a `floor` is what
+others reach already, and a goal that is missed says whether it holds. A goal without any row is reported as not measured.
 With --strict anything but met is an error; otherwise only an unreadable file is.
 """
 import json
@@ -58,7 +59,26 @@ def rows_of(path):
 
 def describe(row):
     names = ["op", "case", "shape", "label", "dtype", "skew", "threads"]
-    return " ".join(str(row[name]) for name in names if name in row)
+    values = [f"{row[name]:g}" if isinstance(row[name], float) else str(row[name]) for name in names if name in row]
+    return " ".join(dict.fromkeys(values))
+
+
+def judge(goal, measured):
+    """The verdict on (value, row, device) triples, and the figure to print."""
+    if not measured:
+        return "not measured", ""
+    upper = "at_most" in goal
+    value, worst, device = (max if upper else min)(measured)
+    met = value <= goal["at_most"] if upper else value >= goal["at_least"]
+    shown = f"{value:8.3f}" if abs(value) > 0.001 else f"{value:8.2e}"
+    figure = f"{shown}  worst of {len(measured)}: {device}: {worst}"
+    if not met and "floor" in goal:
+        figure += f" ({'above' if value >= goal['floor'] else 'BELOW'} the floor {goal['floor']})"
+    return "met" if met else "missed", figure
+
+
+def bar_of(goal):
+    return f"<= {goal['at_most']}" if "at_most" in goal else f">= {goal['at_least']}"
 
 
 def main():
@@ -75,14 +95,9 @@ def main():
                     value = metric_of(row, goal["metric"])
                     if value is not None:
                         measured.append((value, describe(row), path.parent.name))
-        if not measured:
-            verdict, figure = "not measured", ""
-        else:
-            value, worst, device = min(measured)
-            verdict = "met" if value >= goal["at_least"] else "missed"
-            figure = f"{value:8.3f}  worst of {len(measured)}: {device}: {worst}"
+        verdict, figure = judge(goal, measured)
         counts[verdict] += 1
-        print(f"{verdict:13}{goal['name']:66} >= {goal['at_least']:<8}{figure}")
+        print(f"{verdict:13}{goal['name']:74} {bar_of(goal):<11}{figure}")
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     if "--strict" in sys.argv and (counts["missed"] or counts["not measured"]):
         sys.exit(1)

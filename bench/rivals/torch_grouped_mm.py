@@ -20,7 +20,6 @@ import sys
 import time
 
 import torch
-
 from rival_calls import CASES, calls_of, dense_of, worst_error
 
 # name: experts, rows, k, n, as in bench/shapes/shapes.cc. A CPU gets the last ones.

@@ -49,7 +49,7 @@ def _rows_kernel(
                 + safe_columns[None, :] * w_n
             )
             sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-            for step in range(0, tl.cdiv(k, BLOCK_K)):
+            for step in range(tl.cdiv(k, BLOCK_K)):
                 valid = step * BLOCK_K + steps < k
                 left = tl.load(a, mask=valid[None, :], other=0.0)
                 right = tl.load(b, mask=valid[:, None], other=0.0)

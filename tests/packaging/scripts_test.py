@@ -3,6 +3,7 @@
 
 usage: scripts_test.py SCRIPTS_FOLDER
 """
+import json
 import shutil
 import subprocess
 import sys
@@ -121,6 +122,55 @@ class Summary(Tree):
     def test_nothing_run_is_a_failure(self):
         self.write("results/ctest-junit", "<testsuite/>")
         self.assertEqual(self.run_script("test_summary.py", "results")[0], 1)
+
+
+class Goals(Tree):
+    ROWS = [
+        {"case": "forward", "shape": "a-w1", "skew": 0.0, "of_dense": 1.01},
+        {"case": "forward", "shape": "b-w1", "skew": 0.0, "of_dense": 0.93},
+        {"case": "forward", "shape": "b-w1", "skew": 1.0, "of_dense": 0.5},
+        {"case": "host cost", "host_seconds_per_call": 4e-6},
+        {"case": "torch", "median_s": 2.0, "rivals": {"slow": {"median_s": 9.0}, "fast": {"median_s": 3.0}}},
+    ]
+
+    def check(self, *options, **goal):
+        goal = {"name": "a goal", "files": "gpu/*.json", **goal}
+        self.write("goals.json", json.dumps({"goals": [goal]}))
+        self.write("results/gpu/cuda.json", json.dumps({"results": self.ROWS}))
+        status, text = self.run_script("check_goals.py", "goals.json", "results", *options)
+        return status, text.splitlines()
+
+    def test_the_worst_matching_row_counts_and_is_named(self):
+        where = {"case": "forward", "skew": 0, "shape": ["a-*", "b-*"]}
+        status, lines = self.check(where=where, metric="of_dense", at_least=1.0)
+        self.assertEqual((status, lines[-1]), (0, "0 met, 1 missed, 0 not measured"))
+        self.assertTrue(lines[0].startswith("missed"))
+        self.assertIn("0.930  worst of 2: gpu: forward b-w1 0", lines[0])
+        self.assertEqual(self.check(where=where, metric="of_dense", at_least=0.93)[1][-1], "1 met, 0 missed, 0 not measured")
+
+    def test_a_missed_goal_says_whether_the_floor_holds(self):
+        where = {"case": "forward", "skew": 0}
+        for floor, word in ((0.9, "above"), (0.95, "BELOW")):
+            _, lines = self.check(where=where, metric="of_dense", at_least=1.0, floor=floor)
+            self.assertIn(f"({word} the floor {floor})", lines[0])
+
+    def test_a_goal_may_be_an_upper_bound(self):
+        for bar, count in ((5e-6, "1 met, 0 missed"), (3e-6, "0 met, 1 missed")):
+            _, lines = self.check(where={"case": "host cost"}, metric="host_seconds_per_call", at_most=bar)
+            self.assertIn(count, lines[-1])
+            self.assertIn("4.00e-06", lines[0])
+
+    def test_the_fastest_rival_counts(self):
+        _, lines = self.check(where={"case": "torch"}, metric="rivals", at_least=1.0)
+        self.assertIn("1.500", lines[0])
+
+    def test_a_goal_without_a_row_is_not_measured_and_strict_fails(self):
+        nothing = {"where": {"case": "nonesuch"}, "metric": "of_dense", "at_least": 1.0}
+        self.assertEqual(self.check(**nothing)[0], 0)
+        self.assertEqual(self.check(**nothing)[1][-1], "0 met, 0 missed, 1 not measured")
+        self.assertEqual(self.check("--strict", **nothing)[0], 1)
+        met = {"where": {"shape": "a-w1"}, "metric": "of_dense", "at_least": 1.0}
+        self.assertEqual(self.check("--strict", **met)[0], 0)
 
 
 if __name__ == "__main__":
