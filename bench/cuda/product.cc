@@ -190,20 +190,20 @@ void Product::apply_epilogue(const Place& place, double c, double* value, double
                std::fabs(beta * c);
 }
 
-Checked Product::check() const {
-  const Samples samples = layer_.draw_samples();
-  const DType dtype = case_.out_dtype();
+std::vector<SampledElement> Product::prepare() const {
   if (case_.extras.accumulate) {
-    fill_random(out_.get(), dtype, layer_.out_elements(), 8, 1.0f);
+    fill_random(out_.get(), case_.out_dtype(), layer_.out_elements(), 8, 1.0f);
   } else {
     out_.fill_bytes(0xff);  // NaN in every element
   }
   const DeviceBuffer& c = c_.empty() ? out_ : c_;
-  const std::vector<SampledElement> before = elements_of(layer_, c.get(), dtype, samples.samples);
-  run();
-  require(cudaDeviceSynchronize(), case_.name);
-  const std::vector<SampledElement> after = elements_of(layer_, out_.get(), dtype, samples.samples);
+  return elements_of(layer_, c.get(), case_.out_dtype(), layer_.draw_samples().samples);
+}
 
+Checked Product::compare(const std::vector<SampledElement>& before) const {
+  const Samples samples = layer_.draw_samples();
+  const DType dtype = case_.out_dtype();
+  const std::vector<SampledElement> after = elements_of(layer_, out_.get(), dtype, samples.samples);
   Checked checked{.not_finite = not_finite_in(out_, dtype, layer_.out_elements())};
   const bool has_c = case_.extras.accumulate || case_.extras.c;
   for (size_t i = 0; i < after.size(); ++i) {
@@ -215,6 +215,13 @@ Checked Product::check() const {
     note({value, bound}, after[i].out, dtype, samples.samples[i], samples.places[i], &checked);
   }
   return checked;
+}
+
+Checked Product::check() const {
+  const std::vector<SampledElement> before = prepare();
+  run();
+  require(cudaDeviceSynchronize(), case_.name);
+  return compare(before);
 }
 
 Checked check_dense(const Layer& layer, const DenseCublas& dense, const DeviceBuffer& memory,

@@ -27,6 +27,12 @@ class Product {
   /// group with the product in double, by the tolerance of docs/numerics.md.
   Checked check() const;
 
+  /// The parts of check(): poisons the output and gives what c holds at the samples; runs;
+  /// compares.
+  std::vector<SampledElement> prepare() const;
+  Checked compare(const std::vector<SampledElement>& before) const;
+  const DeviceBuffer& out() const { return out_; }
+
  private:
   void make_gmm(cudaStream_t stream);
   void make_tgmm(cudaStream_t stream);
