@@ -48,10 +48,10 @@ Status run_cuda(const BenchOptions& options, nlohmann::json* results, bool* chec
   std::unique_ptr<bench::CudaRunner> runner;
   if (Status status = bench::CudaRunner::make(&runner); !status.ok()) return status;
 
-  *results = nlohmann::json::array();
   const CudaRun run = {.repeats = options.repeats > 0 ? options.repeats : kRepeats,
                        .dense_library = runner->dense_library(),
                        .copy_rate = runner->copy_rate()};
+  *results = nlohmann::json::array({machine_row(run)});
   fmt::print("a copy reads and writes {:.2f} TB/s; dense products: {}\n", run.copy_rate * 1e-12,
              run.dense_library);
   if (!runner->has_dense()) fmt::print("shares of dense are missing from this run\n");

@@ -28,7 +28,6 @@ json result_row(const CudaRun& run, const bench::CaseGroup& group, const bench::
   json row = {{"op", bench::op_of(group.pass)},
               {"case", measured_case.name},
               {"shape", shape.name},
-              {"label", shape.name},
               {"skew", group.skew},
               {"dtype", name_of(measured_case.dtype)},
               {"out_dtype", name_of(measured_case.out_dtype())},
@@ -46,17 +45,19 @@ json result_row(const CudaRun& run, const bench::CaseGroup& group, const bench::
               {"max_error", measured.check.max_error},
               {"error_over_tolerance", measured.check.ratio},
               {"elements_checked", measured.check.elements},
-              {"checked", measured.check.passed()},
-              {"machine_limits", {{"copy_tb_per_s", run.copy_rate * 1e-12}}}};
+              {"checked", measured.check.passed()}};
   if (measured.dense) {
     row["of_dense"] = measured.dense->median_s / median_s;
     row["dense_median_s"] = measured.dense->median_s;
     row["dense_gflops"] = operations / measured.dense->median_s * 1e-9;
-    row["dense"] = run.dense_library;
   }
   if (measured.baseline && measured_case.baseline != bench::Baseline::kNone) {
     const bool bf16 = measured_case.baseline == bench::Baseline::kBf16;
     row[bf16 ? "of_bf16" : "of_plain"] = measured.baseline->median_s / median_s;
+    if (measured.dense && measured.baseline_dense) {
+      const double share = measured.baseline_dense->median_s / measured.baseline->median_s;
+      row["of_bf16_share"] = row["of_dense"].get<double>() / share;
+    }
   }
   if (group.pass != bench::Pass::kWgrad) {
     const double weights = measured.used_groups * static_cast<double>(shape.k) *
@@ -65,6 +66,12 @@ json result_row(const CudaRun& run, const bench::CaseGroup& group, const bench::
     row["weights_tb_per_s"] = weights / median_s * 1e-12;
   }
   return row;
+}
+
+json machine_row(const CudaRun& run) {
+  return {{"case", "machine"},
+          {"copy_tb_per_s", run.copy_rate * 1e-12},
+          {"dense_library", run.dense_library}};
 }
 
 json host_cost_row(const bench::HostCost& cost) {

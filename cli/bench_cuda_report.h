@@ -19,10 +19,14 @@ struct CudaRun {
   double copy_rate = 0;  ///< bytes a second
 };
 
-/// A figure that wasn't measured has no field: of_dense without cuBLAS, of_bf16 and of_plain where
-/// the case is compared with nothing, weights_tb_per_s for tgmm.
+/// A figure that wasn't measured has no field: of_dense without cuBLAS, of_bf16 (the time of bf16
+/// over this one), of_bf16_share (its share of dense over bf16's) and of_plain where the case is
+/// compared with nothing, weights_tb_per_s for tgmm.
 nlohmann::json result_row(const CudaRun& run, const bench::CaseGroup& group,
                           const bench::Case& measured_case, const bench::Measurement& measured);
+
+/// What the other rows are to be seen beside: the rate of a copy, and whose dense product it is.
+nlohmann::json machine_row(const CudaRun& run);
 
 /// A row that holds the host's cost alone.
 nlohmann::json host_cost_row(const bench::HostCost& cost);

@@ -36,9 +36,10 @@ struct Measurement {
   std::string kernel{};  ///< the one that was chosen
   Times times{};
   Checked check{};
-  double used_groups = 0;           ///< that have rows
-  std::optional<Times> dense{};     ///< the dense product of the same m, k, n and dtype
-  std::optional<Times> baseline{};  ///< the case that this one is compared with
+  double used_groups = 0;                 ///< that have rows
+  std::optional<Times> dense{};           ///< the dense product of the same m, k, n and dtype
+  std::optional<Times> baseline{};        ///< the case that this one is compared with
+  std::optional<Times> baseline_dense{};  ///< its dense product, where it is of another dtype
 };
 
 /// Host time of one call through the C API.

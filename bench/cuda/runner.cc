@@ -102,8 +102,11 @@ void Runner::measure_or_throw(const CaseGroup& group, int repeats,
     Measurement& measured = (*measurements)[i];
     measured.times = times[call_of_case[i]];
     if (with_dense) measured.dense = times[layers[wanted.dtype].dense_call];
-    if (wanted.baseline != Baseline::kNone) {
-      measured.baseline = times[call_of_case[wanted.baseline_case]];
+    if (wanted.baseline == Baseline::kNone) continue;
+    measured.baseline = times[call_of_case[wanted.baseline_case]];
+    const DType baseline_dtype = group.cases[wanted.baseline_case].dtype;
+    if (with_dense && baseline_dtype != wanted.dtype) {
+      measured.baseline_dense = times[layers[baseline_dtype].dense_call];
     }
   }
 }

@@ -7,7 +7,7 @@ import ctypes
 
 import torch
 
-_TYPES = {torch.bfloat16: 14, torch.float16: 2, torch.float32: 0}  # cudaDataType
+_TYPES = {torch.bfloat16: 14, torch.float16: 2}  # cudaDataType
 _COMPUTE_32F = 68
 _NO_TRANSPOSE, _TRANSPOSE = 0, 1
 
@@ -27,12 +27,12 @@ def _ints(values):
 
 
 class GroupedProduct:
-    """Row-major d_g = op(a_g) @ op(b_g) + beta * d_g for lists of matrices; empty products must be left out.
+    """Row-major d_g = op(a_g) @ op(b_g) for lists of matrices; empty products must be left out.
 
     `a` and `b` are as they lie in memory: with transpose_a a_g is [k, m], with transpose_b b_g is [n, k].
     """
 
-    def __init__(self, a, b, d, *, transpose_a=False, transpose_b=False, beta=0.0):
+    def __init__(self, a, b, d, *, transpose_a=False, transpose_b=False):
         library = _library()
         self._call = library.cublasGemmGroupedBatchedEx
         self._call.restype = ctypes.c_int
@@ -50,7 +50,7 @@ class GroupedProduct:
             _ints(rows),
             _ints(inner),
             (ctypes.c_float * count)(*[1.0] * count),
-            (ctypes.c_float * count)(*[beta] * count),
+            (ctypes.c_float * count)(*[0.0] * count),
             _ints([each.stride(0) for each in b]),
             _ints([each.stride(0) for each in a]),
             _ints([each.stride(0) for each in d]),
@@ -61,14 +61,14 @@ class GroupedProduct:
             for side in (b, a, d)
         ]
         self._count = count
-        self._input, self._output = _TYPES[a[0].dtype], _TYPES[d[0].dtype]
+        self._type = _TYPES[d[0].dtype]
 
     def __call__(self):
         transb, transa, n, m, k, alpha, beta, ldb, lda, ldd, sizes = self._arrays
         b, a, d = (ctypes.c_void_p(each.data_ptr()) for each in self._pointers)
         error = self._call(
-            self._handle, transb, transa, n, m, k, alpha, b, self._input, ldb, a, self._input, lda,
-            beta, d, self._output, ldd, self._count, sizes, _COMPUTE_32F,
+            self._handle, transb, transa, n, m, k, alpha, b, self._type, ldb, a, self._type, lda,
+            beta, d, self._type, ldd, self._count, sizes, _COMPUTE_32F,
         )  # fmt: skip
         if error:
             raise RuntimeError(f"cublasGemmGroupedBatchedEx: error {error}")

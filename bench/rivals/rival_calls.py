@@ -39,8 +39,7 @@ def _product_calls(layer, transposed):
     def cadre():
         import cadre.torch
 
-        out = new_out()
-        return lambda: cadre.torch.gmm(x, w, layer.group_sizes, transpose_rhs=transposed, out=out)
+        return lambda: cadre.torch.gmm(x, w, layer.group_sizes, transpose_rhs=transposed)
 
     def torch_grouped():
         function = _grouped_mm()
@@ -99,8 +98,10 @@ def _gradient_calls(layer, wide):
     def cadre():
         import cadre.torch
 
-        out = new_out(torch.float32 if wide else None)
-        return lambda: cadre.torch.tgmm(dy, x, layer.group_sizes, out=out, accumulate=wide)
+        if not wide:
+            return lambda: cadre.torch.tgmm(dy, x, layer.group_sizes)
+        out = new_out(torch.float32)
+        return lambda: cadre.torch.tgmm(dy, x, layer.group_sizes, out=out, accumulate=True)
 
     def torch_grouped():
         function = _grouped_mm()
@@ -124,21 +125,21 @@ def _gradient_calls(layer, wide):
     def cublas():
         from cublas_grouped import GroupedProduct
 
-        out = new_out(torch.float32 if wide else None)
+        # Its C is of the operands' type alone.
+        narrow = new_out()
+        out = new_out(torch.float32) if wide else None
         product = GroupedProduct(
             [dy[a:b] for _, a, b in spans],
             [x[a:b] for _, a, b in spans],
-            [out[expert] for expert, _, _ in spans],
+            [narrow[expert] for expert, _, _ in spans],
             transpose_a=True,
-            beta=1.0 if wide else 0.0,
         )
 
         def call():
             product()
-            if not wide:
-                for expert in empty:
-                    out[expert].zero_()
-            return out
+            for expert in empty:
+                narrow[expert].zero_()
+            return result_of(narrow, out)
 
         return call
 

@@ -39,26 +39,22 @@ def _rows_kernel(
             rows = begin + (local % tiles_m) * BLOCK_M + tl.arange(0, BLOCK_M)
             columns = (local // tiles_m) * BLOCK_N + tl.arange(0, BLOCK_N)
             steps = tl.arange(0, BLOCK_K)
-            safe_rows = tl.where(rows < end, rows, begin).to(tl.int64)
-            safe_columns = tl.where(columns < n, columns, 0).to(tl.int64)
-            a = x + safe_rows[:, None] * k + steps[None, :]
-            b = (
-                w
-                + group.to(tl.int64) * w_group
-                + steps[:, None] * w_k
-                + safe_columns[None, :] * w_n
-            )
+            # Columns are bounded by a mask and not by tl.where, which would hide that they are consecutive.
+            in_rows = rows[:, None] < end
+            in_columns = columns[None, :] < n
+            a = x + rows.to(tl.int64)[:, None] * k + steps[None, :]
+            b = w + group.to(tl.int64) * w_group
+            b += steps[:, None] * w_k + columns.to(tl.int64)[None, :] * w_n
             sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
             for step in range(tl.cdiv(k, BLOCK_K)):
                 valid = step * BLOCK_K + steps < k
-                left = tl.load(a, mask=valid[None, :], other=0.0)
-                right = tl.load(b, mask=valid[:, None], other=0.0)
+                left = tl.load(a, mask=valid[None, :] & in_rows, other=0.0)
+                right = tl.load(b, mask=valid[:, None] & in_columns, other=0.0)
                 sums = tl.dot(left, right, sums)
                 a += BLOCK_K
                 b += BLOCK_K * w_k
             address = out + rows.to(tl.int64)[:, None] * n + columns[None, :]
-            inside = (rows[:, None] < end) & (columns[None, :] < n)
-            tl.store(address, sums.to(out.dtype.element_ty), mask=inside)
+            tl.store(address, sums.to(out.dtype.element_ty), mask=in_rows & in_columns)
             tile += tl.num_programs(0)
         first_tile = last_tile
         begin = end
@@ -88,15 +84,17 @@ def _weights_kernel(
             local = tile - first_tile
             in_n = (local % tiles_n) * BLOCK_N + tl.arange(0, BLOCK_N)
             in_k = (local // tiles_n) * BLOCK_K + tl.arange(0, BLOCK_K)
-            safe_n = tl.where(in_n < n, in_n, 0)
-            safe_k = tl.where(in_k < k, in_k, 0)
             sums = tl.zeros((BLOCK_N, BLOCK_K), dtype=tl.float32)
             for first_row in range(begin, end, BLOCK_R):
                 rows = first_row + tl.arange(0, BLOCK_R)
                 valid = rows[:, None] < end
                 wide = rows.to(tl.int64)[:, None]
-                left = tl.load(dy + wide * n + safe_n[None, :], mask=valid, other=0.0)
-                right = tl.load(x + wide * k + safe_k[None, :], mask=valid, other=0.0)
+                left = tl.load(
+                    dy + wide * n + in_n[None, :], mask=valid & (in_n[None, :] < n), other=0.0
+                )
+                right = tl.load(
+                    x + wide * k + in_k[None, :], mask=valid & (in_k[None, :] < k), other=0.0
+                )
                 sums = tl.dot(tl.trans(left), right, sums)
             matrix = out + group.to(tl.int64) * n * k
             address = matrix + in_n.to(tl.int64)[:, None] * k + in_k[None, :]

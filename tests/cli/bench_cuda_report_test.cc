@@ -33,6 +33,7 @@ json rows_of(const std::vector<CaseGroup>& groups, bool with_dense) {
                                   .used_groups = 3};
       if (with_dense && group.dense) measured.dense = {1.0, 1.0, 1.0};
       if (one.baseline != bench::Baseline::kNone) measured.baseline = {3.0, 3.0, 3.0};
+      if (measured.dense && one.dtype == DType::kF16) measured.baseline_dense = {1.2, 1.2, 1.2};
       rows.push_back(
           result_row({.repeats = 11, .dense_library = "libcublas.so.13", .copy_rate = 4e12}, group,
                      one, measured));
@@ -133,8 +134,8 @@ TEST(CudaCases, EveryComparisonIsWithTheCaseItNames) {
 TEST(CudaReport, RowsHaveTheFieldsOfTheCpuBenchAndTheRatios) {
   const json rows = rows_of(groups_of({.shapes = {"mixtral-8x7b-w13"}}), true);
   for (const json& row : rows) {
-    for (const char* field : {"op", "case", "shape", "label", "skew", "dtype", "m", "k", "n",
-                              "num_groups", "median_s", "gflops", "max_error", "kernel"}) {
+    for (const char* field : {"op", "case", "shape", "skew", "dtype", "m", "k", "n", "num_groups",
+                              "median_s", "gflops", "max_error", "kernel"}) {
       EXPECT_TRUE(row.contains(field)) << field;
     }
     EXPECT_EQ(row["num_groups"], 8);
@@ -144,6 +145,7 @@ TEST(CudaReport, RowsHaveTheFieldsOfTheCpuBenchAndTheRatios) {
     EXPECT_DOUBLE_EQ(row["gflops"].get<double>(), operations / 2.0 * 1e-9);
     if (row["dtype"] == "f16") {
       EXPECT_DOUBLE_EQ(row["of_bf16"].get<double>(), 1.5);
+      EXPECT_DOUBLE_EQ(row["of_bf16_share"].get<double>(), (1.0 / 2.0) / (1.2 / 3.0));
     }
     EXPECT_EQ(table_cells(row).size(), 11u);
   }
@@ -179,6 +181,13 @@ TEST(CudaReport, MatrixShowsBothSkewsOfABf16Product) {
       ratio_matrix(rows_of(groups_of({.ops = {"gmm_nt"}, .shapes = {"train"}}), true));
   EXPECT_EQ(std::count(matrix.begin(), matrix.end(), '\n'), 10);
   EXPECT_THAT(matrix, HasSubstr("0.500 / 0.500"));
+}
+
+TEST(CudaReport, TheRunSaysWhatItWasComparedWith) {
+  const json row = machine_row({.dense_library = "libcublas.so.13", .copy_rate = 4e12});
+  EXPECT_EQ(row["dense_library"], "libcublas.so.13");
+  EXPECT_DOUBLE_EQ(row["copy_tb_per_s"].get<double>(), 4.0);
+  EXPECT_EQ(ratio_matrix(json::array({row})), "");
 }
 
 TEST(CudaReport, HostCostIsInSeconds) {
