@@ -73,7 +73,10 @@ def test_import_needs_no_framework(tmp_path):
     assert result.stdout.strip() == "[]", result.stderr
 
 
-@pytest.mark.parametrize("framework, advice", [("torch", "pip install 'torch>=2.11'")])
+@pytest.mark.parametrize(
+    "framework, advice",
+    [("torch", "pip install 'torch>=2.11'"), ("jax", "pip install 'jax>=0.10'")],
+)
 def test_missing_framework_is_an_import_error_that_says_what_to_do(tmp_path, framework, advice):
     code = f"import sys; sys.modules[{framework!r}] = None; import cadre.{framework}"
     result = run_python(code, tmp_path, CADRE_LIBRARY=str(cadre._library.path))

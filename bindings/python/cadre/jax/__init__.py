@@ -1,5 +1,11 @@
 """cadre for JAX: grouped matrix products with jit, grad, vmap, shard_map and export, on CPU and CUDA."""
 
+try:
+    import jax as _jax
+except ModuleNotFoundError as error:
+    raise ImportError("cadre.jax: JAX is not installed: pip install 'jax>=0.10'") from error
+
+# ruff: noqa: F401
 from . import ejkernel, megablox
 from ._handlers import check
 from ._ops import bias_grad, gmm, grouped_linear, grouped_mlp, tgmm
