@@ -99,16 +99,17 @@ def main():
             "torch": torch.__version__,
             "cadre": cadre.__version__,
             "shape": {"m": M, "k": K, "n": N, "num_groups": G, "dtype": "bf16"},
-            "unit": "microseconds",
-            "host_time": {
-                name: {
-                    "median": statistics.median(values),
-                    "least": min(values),
-                    "greatest": max(values),
+            "results": [
+                {
+                    "op": name,
+                    "median_us": statistics.median(values),
+                    "least_us": min(values),
+                    "greatest_us": max(values),
                     "relative": statistics.median(values) / scale,
+                    "calls_per_second": 1e6 / statistics.median(values),
                 }
                 for name, values in samples.items()
-            },
+            ],
         }
         with open(options.json, "w") as file:
             json.dump(record, file, indent=2)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """cadre.jax against lax.ragged_dot and, on a Hopper GPU, Pallas's Mosaic GPU ragged dot, in one run.
 
-Beside them stand libcadre called directly on the same buffers, which shows what JAX adds, and one dense product of the same
-m, k and n, for scale. Every result is checked first, on samples in float32; then all contenders of a case are timed in
-turn, round after round, and medians are compared. A rival that fails is a result too, with its reason.
+Beside them stand four calls of cadre.jax in one program ("program", the time of one), libcadre called directly on the same
+buffers, which shows what JAX adds, and one dense product of the same m, k and n, for scale. Every result is checked first, on
+samples in float32; then all contenders of a case are timed, round after round in another order, and medians are compared. A
+rival that fails is a result too, with its reason.
 
     python bench/rivals/jax_ragged_dot.py                      # shapes that fit this device, forward and both gradients
     python bench/rivals/jax_ragged_dot.py --shape qwen3-30b-w2 --case forward --json out.json
@@ -13,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import statistics
 import sys
 import time
@@ -39,6 +41,8 @@ GPU_SHAPES = {
 CPU_SHAPES = {"8 experts": (8, 512, 512, 512), "64 experts": (64, 512, 512, 512)}
 CASES = ("forward", "dlhs", "drhs")
 SAMPLES = 16
+#: Calls in one program, too few for a command buffer.
+IN_PROGRAM = 4
 #: Kernels at least this long are compared with the library's own time.
 LONG_S = 200e-6
 #: What a contender may end in: out of memory, a shape it refuses, a module that isn't there.
@@ -83,6 +87,19 @@ def of_case(product, case):
     )
 
 
+def program(case):
+    """Several calls in one program, as a layer has them: what XLA adds to each run of a program is shared."""
+    one, copies = of_case(cadre.jax.ragged_dot, case), []
+    several = jax.jit(lambda lhs, rhs, dout, *sizes: [one(lhs, rhs, s, dout) for s in sizes])
+
+    def call(lhs, rhs, sizes, dout):
+        if not copies:  # of sizes of one array, XLA would make one call
+            copies.extend(jnp.array(sizes, copy=True) for _ in range(IN_PROGRAM))
+        return several(lhs, rhs, dout, *copies)[-1]
+
+    return call
+
+
 def dense(case):
     """One product of the same m, k and n, with the first expert's weights."""
     if case == "forward":
@@ -92,17 +109,18 @@ def dense(case):
     return jax.jit(lambda lhs, rhs, sizes, dout: lhs.T @ dout)
 
 
-def contenders(case):
-    """name -> function of (lhs, rhs, sizes, dout)."""
-    table = {
+def contenders(case, without=()):
+    """name -> function of (lhs, rhs, sizes, dout). The program makes IN_PROGRAM calls at once."""
+    everyone = {
         "cadre": of_case(cadre.jax.ragged_dot, case),
+        "program": program(case),
         "library": libcadre_call.Case(case),
         "dense": dense(case),
         "lax": of_case(lax.ragged_dot, case),
     }
     if ON_GPU and case == "forward":
-        table["mosaic"] = of_case(mosaic_gpu, case)
-    return table
+        everyone["mosaic"] = of_case(mosaic_gpu, case)
+    return {name: function for name, function in everyone.items() if name not in without}
 
 
 @jax.jit
@@ -185,7 +203,7 @@ def admit(table, case, arguments, options):
             except FAILURES as error:
                 text = str(error).strip().splitlines() or [""]
                 reasons[name] = f"{type(error).__name__}: {text[0][:160]}"
-        if name in ("cadre", "library"):
+        if name in ("cadre", "program", "library"):
             raise RuntimeError(f"{name}: {reasons[name]}")
         del table[name]
     return errors, reasons
@@ -196,19 +214,24 @@ def medians(table, arguments, options):
     first = {name: seconds(function, arguments, 1) for name, function in table.items()}
     calls = {name: max(1, min(200, round(options.sample_s / first[name]))) for name in table}
     calls["library"] = calls["cadre"]
+    calls["program"] = max(1, round(calls["cadre"] / IN_PROGRAM))
     # Who takes five timings' length for one call is timed less often.
     repeats = {name: 3 if first[name] > 5 * options.sample_s else options.repeats for name in table}
     times = {name: [] for name in table}
+    # In another order each time: a contender's power draw sets the clock that the next one starts with.
+    random = np.random.default_rng(2)
     for turn in range(options.repeats):
-        for name, function in table.items():
+        for name in random.permutation(list(table)):
             if turn < repeats[name]:
-                times[name].append(seconds(function, arguments, calls[name]))
-    return {name: statistics.median(values) for name, values in times.items()}
+                times[name].append(seconds(table[name], arguments, calls[name]))
+    result = {name: statistics.median(values) for name, values in times.items()}
+    result["program"] /= IN_PROGRAM
+    return result
 
 
 def measure(name, shape, case, arguments, options):
     experts, m, k, n = shape
-    table = contenders(case)
+    table = contenders(case, options.without)
     errors, reasons = admit(table, case, arguments, options)
     times = medians(table, arguments, options)
     flops, own = 2 * m * k * n, times["cadre"]
@@ -234,6 +257,7 @@ def measure(name, shape, case, arguments, options):
         "median_s": own,
         "tflops": flops / own / 1e12,
         "max_error": errors["cadre"],
+        "program_s": times["program"],
         "library_s": times["library"],
         "long": times["library"] >= LONG_S,
         "of_dense": times["dense"] / own if "dense" in times else None,
@@ -251,6 +275,13 @@ def main():
         "--shape", action="append", choices=list(shapes), help="only this one; may be repeated"
     )
     parser.add_argument("--case", action="append", choices=CASES, help="only this one, likewise")
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=("dense", "lax", "mosaic"),
+        help="leave this contender out",
+    )
     parser.add_argument("--dtype", default="bfloat16" if ON_GPU else "float32")
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument(
@@ -275,6 +306,15 @@ def main():
             write(options.json, results)
 
 
+def command():
+    """The one that was given, whatever the file is called."""
+    words = ["python", "bench/rivals/jax_ragged_dot.py", *sys.argv[1:]]
+    for before in range(len(words) - 1):
+        if words[before] == "--json":
+            words[before + 1] = "FILE"
+    return shlex.join(words)
+
+
 def write(path, results):
     device = jax.devices()[0]
     document = {
@@ -286,7 +326,7 @@ def write(path, results):
             "jax": jax.__version__,
             "cadre": cadre.__version__,
         },
-        "command": " ".join(["python", "bench/rivals/jax_ragged_dot.py", *sys.argv[1:]]),
+        "command": command(),
         "results": results,
     }
     with open(path, "w") as file:

@@ -18,9 +18,8 @@ def _sizes(offs):
     if offs.dtype == torch.uint32:
         offs = offs.to(torch.int64)  # torch subtracts no uint32
     # Two kernels; torch.diff with its zero to prepend takes three.
-    sizes, rest = offs.clone(), offs.shape[0] - 1
-    if rest > 0:
-        sizes.narrow(0, 1, rest).sub_(offs.narrow(0, 0, rest))
+    sizes = offs.clone()
+    sizes[1:].sub_(offs[:-1])
     return sizes
 
 
