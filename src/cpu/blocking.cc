@@ -44,8 +44,12 @@ Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches) {
   // Where B is contiguous along n, pieces side by side take this much of each of its rows: enough
   // for a memory page to be worth opening.
   blocking.row_bytes = 512;
-  // 16 rows of B, each read in address order: as many streams as the hardware prefetchers follow.
-  blocking.stream_k = 16 * int64_t{kernel.granule_k};
+  // Few rows, B as it lies: so many rows of it side by side. Accumulators are read and written once
+  // for these; more than 32 are more streams than memory serves well.
+  blocking.stream_k = std::min<int64_t>(16, 32 / kernel.granule_k) * kernel.granule_k;
+  // While they are used, the same columns of the next rows are on their way into L2: an eighth of
+  // it, because rows of a power-of-two length share few sets.
+  blocking.stream_bytes = caches.l2_bytes / 8;
   return blocking;
 }
 

@@ -17,6 +17,7 @@ struct Blocking {
   int64_t piece_k;           ///< few rows: k values of a piece of B that is packed and used at once
   int64_t row_bytes;         ///< few rows, B contiguous along n: bytes of a row taken side by side
   int64_t stream_k;          ///< few rows, B read without packing: rows of B side by side
+  int64_t stream_bytes;      ///< the same: of these rows, so many bytes before the next rows
 };
 
 Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches);

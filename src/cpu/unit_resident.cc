@@ -73,7 +73,8 @@ void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* ac
             : 0;
     for (int64_t panel = panel0; panel < panel0 + panels; ++panel) {
       const bool from_source = source && panel < full_panels_;
-      if (!from_source && !unit_.packed) {
+      const bool from_columns = reads_columns(k) && panel < full_panels_;
+      if (!from_source && !from_columns && !unit_.packed) {
         kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel), b,
                        tiles_ == 1 ? ahead_bytes : 0);
       }
@@ -89,6 +90,12 @@ void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* ac
           args.b_from = BFrom::kSourceKept;
           args.b_packed = b;
           point_at_source(k0, panel, &args);
+          args.b_ahead_bytes = ahead_bytes;
+        }
+        if (from_columns) {
+          args.b_from = BFrom::kColumns;
+          args.b = element_at(b_, k0, panel * kernel_.nr);
+          args.b_column_bytes = b_.col_stride * static_cast<int64_t>(size_of(b_.dtype));
           args.b_ahead_bytes = ahead_bytes;
         }
         const bool last = k0 + k >= item_.k;
@@ -125,38 +132,49 @@ void UnitRun::multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile,
 /// One row tile, and B as it lies: a few rows of it at a time, in address order. Columns and k
 /// values that fill no panel and no granule are packed.
 void UnitRun::stream_rows(const char* a, char* b, char* acc) const {
-  const int64_t source_k = item_.k / kernel_.granule_k * kernel_.granule_k;
+  const int64_t row_bytes = kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
+  const int64_t side_by_side =
+      std::max<int64_t>(blocking_.stream_bytes / (blocking_.stream_k * row_bytes), 1);
+  for (int64_t panel = 0; panel < full_panels_; panel += side_by_side) {
+    stream_columns(a, b, acc, panel, std::min(side_by_side, full_panels_ - panel));
+  }
+  if (full_panels_ < panels_) stream_columns(a, b, acc, full_panels_, 1);
+}
+
+/// All of k for some panels, whole ones or the last, cut-off one.
+void UnitRun::stream_columns(const char* a, char* b, char* acc, int64_t panel,
+                             int64_t panels) const {
+  const int64_t source_k =
+      panel < full_panels_ ? item_.k / kernel_.granule_k * kernel_.granule_k : 0;
+  char* const first_acc = acc + panel * acc_tile_bytes();
+  bool stored = false;
   int64_t k0 = 0;
   do {
-    const int64_t k = k0 < source_k ? std::min(blocking_.stream_k, source_k - k0) : item_.k - k0;
-    const int64_t source_panels = k0 < source_k ? full_panels_ : 0;
+    const bool source = k0 < source_k;
+    const int64_t k = std::min(blocking_.stream_k, (source ? source_k : item_.k) - k0);
     const bool last = k0 + k >= item_.k;
-    if (source_panels > 0) {
-      TileArgs args{.acc = acc,
-                    .acc_panel_bytes = acc_tile_bytes(),
-                    .panels = source_panels,
-                    .b_from = BFrom::kSource};
-      point_at_source(k0, 0, &args);
-      args.b_ahead_bytes = blocking_.row_bytes;
-      if (last) point_at_out(0, 0, &args);
+    TileArgs args{.acc = first_acc, .acc_panel_bytes = acc_tile_bytes()};
+    if (source) {
+      args.panels = panels;
+      args.b_from = BFrom::kSource;
+      point_at_source(k0, panel, &args);
+      args.b_ahead_bytes = blocking_.stream_k * args.b_k_bytes;
+      stored = last && point_at_out(0, panel, &args);
       multiply_piece(a, k0, k, 0, args);
-    }
-    for (int64_t panel = source_panels; panel < panels_; ++panel) {
-      kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel), b, 0);
-      TileArgs args{.b = b,
-                    .b_granule_bytes = b_granule_bytes(),
-                    .acc = acc + panel * acc_tile_bytes(),
-                    .acc_panel_bytes = acc_tile_bytes(),
-                    .panels = 1};
-      if (last) point_at_out(0, panel, &args);
-      multiply_piece(a, k0, k, 0, args);
+    } else {
+      args.panels = 1;
+      args.b = b;
+      args.b_granule_bytes = b_granule_bytes();
+      for (int64_t i = panel; i < panel + panels; ++i) {
+        kernel_.pack_b(part(b_, k0, i * kernel_.nr), k, panel_cols(i), b, 0);
+        args.acc = acc + i * acc_tile_bytes();
+        stored = last && point_at_out(0, i, &args);
+        multiply_piece(a, k0, k, 0, args);
+      }
     }
     k0 += k;
   } while (k0 < item_.k);
-  const int64_t stored = plain_out_ ? full_panels_ : 0;
-  if (stored < panels_) {
-    finish(0, stored, panels_ - stored, acc + stored * acc_tile_bytes(), acc_tile_bytes());
-  }
+  if (!stored) finish(0, panel, panels, first_acc, acc_tile_bytes());
 }
 
 }  // namespace cadre::cpu

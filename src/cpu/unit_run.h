@@ -88,6 +88,12 @@ class UnitRun {
     return !unit_.packed && b_.col_stride == 1 && b_.dtype == kernel_.source_dtype;
   }
   bool reads_source(int64_t k) const { return reads_source() && k % kernel_.granule_k == 0; }
+  /// It can read columns that are contiguous along k too, for few rows and whole vectors of k.
+  bool reads_columns(int64_t k) const {
+    return !unit_.packed && tiles_ == 1 && rows_ <= kernel_.column_rows && b_.row_stride == 1 &&
+           b_.col_stride != 1 && b_.dtype == kernel_.source_dtype &&
+           k % (kernel_.granule_k * kernel_.nr) == 0;
+  }
   /// Panels of B from [k0, panel] on, for the kernel to read where they lie.
   void point_at_source(int64_t k0, int64_t panel, TileArgs* args) const;
 
@@ -136,6 +142,7 @@ class UnitRun {
   };
   void stream_pieces(const Piece& piece, const char* a, char* b, char* acc) const;
   void stream_rows(const char* a, char* b, char* acc) const;
+  void stream_columns(const char* a, char* b, char* acc, int64_t panel, int64_t panels) const;
   void multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile, TileArgs args) const;
 
   const WorkUnit& unit_;

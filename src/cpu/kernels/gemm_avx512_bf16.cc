@@ -25,6 +25,7 @@ struct OpBf16 {
   static constexpr bool kSubtractsSurplus = false;
   static constexpr bool kReadsSource = true;
   static constexpr int64_t kSourceRowBytes = kNr * 2;
+  static constexpr int kColumnRows = kMaxColumnRows;
 
   static Acc zero() { return _mm512_setzero_ps(); }
   static Acc load_acc(const char* p) { return _mm512_loadu_ps(p); }
@@ -44,6 +45,8 @@ struct OpBf16 {
     pairs_of_rows(row, k_bytes, b);
   }
   static void store_b(char* p, Vec b) { _mm512_storeu_si512(p, b); }
+  static Vec load_column(const char* p) { return _mm512_loadu_si512(p); }
+  static void transpose(Vec (&block)[kLanes]) { transpose_lanes(block); }
 };
 
 }  // namespace
@@ -57,6 +60,7 @@ const GemmKernel kGemmAvx512Bf16 = {.name = "avx512_bf16",
                                     .k_step = 2,
                                     .subtracts_surplus = false,
                                     .source_dtype = DType::kBF16,
+                                    .column_rows = OpBf16::kColumnRows,
                                     .pack_a = &pack_a_from<PairLoaderBf16>,
                                     .pack_b = &pack_b_from<PairLoaderBf16, kNr>,
                                     .multiply = &multiply<OpBf16>,

@@ -21,6 +21,7 @@ struct OpVnni : DwordOp<kRows, kVectors> {
   static constexpr bool kSubtractsSurplus = true;
   static constexpr bool kReadsSource = true;
   static constexpr int64_t kSourceRowBytes = kNr;
+  static constexpr int kColumnRows = kMaxColumnRows;
 
   static Acc multiply_add(Acc acc, Vec a, Vec b) { return _mm512_dpbusd_epi32(acc, b, a); }
   static Acc subtract_surplus(Acc acc, const char* surplus) {
@@ -28,9 +29,16 @@ struct OpVnni : DwordOp<kRows, kVectors> {
   }
   static void load_source(const char* row, int64_t k_bytes, Vec (&b)[kVectors]) {
     quads_of_rows(row, k_bytes, b);
-    for (Vec& v : b) v = _mm512_xor_si512(v, _mm512_set1_epi8(static_cast<char>(kOffset)));
+    for (Vec& v : b) v = shifted(v);
   }
   static void store_b(char* p, Vec b) { _mm512_storeu_si512(p, b); }
+  static Vec load_column(const char* p) { return shifted(_mm512_loadu_si512(p)); }
+  static void transpose(Vec (&block)[kLanes]) { transpose_lanes(block); }
+
+ private:
+  static Vec shifted(Vec b) {
+    return _mm512_xor_si512(b, _mm512_set1_epi8(static_cast<char>(kOffset)));
+  }
 };
 
 // The loaders leave whole vectors, zero behind the last k.
@@ -59,6 +67,7 @@ const GemmKernel kGemmVnniInt8 = {.name = "avx512_vnni_int8",
                                   .k_step = 4,
                                   .subtracts_surplus = true,
                                   .source_dtype = DType::kI8,
+                                  .column_rows = OpVnni::kColumnRows,
                                   .pack_a = &pack_a,
                                   .pack_b = &pack_b_from<QuadLoaderInt8<kOffset>, kNr>,
                                   .multiply = &multiply<OpVnni>,

@@ -37,6 +37,7 @@ enum class BFrom {
   kPanels,      // packed panels
   kSource,      // the matrix itself, its columns next to each other (GemmKernel::source_dtype)
   kSourceKept,  // the same, and what was read is left behind as packed panels in b_packed
+  kColumns,     // the matrix itself, its columns contiguous along k, whole panels and vectors of k
 };
 
 // One block of the multiplication: `rows` rows of packed A against `panels` panels of B.
@@ -54,9 +55,10 @@ struct TileArgs {
   const void* a_surplus = nullptr;   // of row 0 (kSurplusGranule): to be subtracted, or null
   PrefetchWalk* prefetch = nullptr;  // never null
   BFrom b_from = BFrom::kPanels;
-  int64_t b_k_bytes = 0;      // source: from one k to the next
-  int64_t b_ahead_bytes = 0;  // source: from what is read to what to prefetch
-  void* b_packed = nullptr;   // source, kept: panel 0, [granules][nr] granules
+  int64_t b_k_bytes = 0;       // source: from one k to the next
+  int64_t b_column_bytes = 0;  // columns: from one column to the next
+  int64_t b_ahead_bytes = 0;   // source, columns: from what is read to what to prefetch
+  void* b_packed = nullptr;    // source, kept: panel 0, [granules][nr] granules
   int64_t b_packed_panel_bytes = 0;
   void* out = nullptr;  // finished sums of tile 0 go here instead of into acc
   int64_t out_row_bytes = 0;
@@ -84,7 +86,8 @@ struct GemmKernel {
   int granule_bytes;
   int k_step;              // packed k is padded with zeros to a multiple of this
   bool subtracts_surplus;  // multiply needs a_surplus once for each packed stretch of A
-  DType source_dtype;      // of a B whose columns are next to each other that is read as it lies
+  DType source_dtype;      // of a B that is read as it lies, in either of its two orders
+  int column_rows;         // with columns contiguous along k, for at most this many rows
 
   // dst rows of kPackedRowStride granules <- a[rows, k].
   void (*pack_a)(const MatrixRef& a, int64_t rows, int64_t k, void* dst);

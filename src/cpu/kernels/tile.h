@@ -19,8 +19,12 @@ namespace {
 //   char*); Vec load_b(const char*), broadcast_a(const char*)
 //   void store_acc(char*, Acc), store_past_cache(char*, Acc), finish_past_cache()
 // and with kReadsSource:
-//   kSourceRowBytes (nr elements), void load_source(const char* row, int64_t k_bytes, Vec (&)[kV]),
-//   void store_b(char*, Vec)
+//   kSourceRowBytes (nr elements), kColumnRows
+//   void load_source(const char* row, int64_t k_bytes, Vec (&)[kV]), void store_b(char*, Vec)
+//   Vec load_column(const char*), void transpose(Vec (&)[kLanes])
+
+// A transposed block of B takes as many registers as it has lanes; the accumulators need the rest.
+inline constexpr int kMaxColumnRows = 8;
 
 // Prefetches are spread over the loop: some lines in every kPrefetchGranules steps.
 inline constexpr int64_t kPrefetchGranules = 16;
@@ -64,6 +68,16 @@ inline void store_tile(const Tile<Op, kRows>& acc, const TileArgs& t, int64_t pa
   }
   for (int r = 0; r < kRows; ++r, memory += row_bytes)
     for (int v = 0; v < Op::kVectors; ++v) Op::store_acc(memory + v * kVecBytes, acc[r][v]);
+}
+
+template <class Op, int kRows>
+inline void subtract_surplus(Tile<Op, kRows>& acc, const TileArgs& t) {
+  if constexpr (Op::kSubtractsSurplus) {
+    if (t.a_surplus == nullptr) return;
+    const char* surplus = static_cast<const char*>(t.a_surplus);
+    for (int r = 0; r < kRows; ++r, surplus += kPackedRowStride * Op::kGranuleBytes)
+      for (auto& x : acc[r]) x = Op::subtract_surplus(x, surplus);
+  }
 }
 
 // The accumulators of the tile after this one, two lines at a time.
@@ -127,17 +141,56 @@ void multiply_rows(const TileArgs& t) {
     }
     for (; done < t.granules; ++done) step();
 
-    if constexpr (Op::kSubtractsSurplus) {
-      if (t.a_surplus != nullptr) {
-        const char* surplus = static_cast<const char*>(t.a_surplus);
-        for (int r = 0; r < kRows; ++r)
-          for (int v = 0; v < kV; ++v)
-            acc[r][v] = Op::subtract_surplus(acc[r][v], surplus + r * kRowBytes);
-      }
-    }
+    subtract_surplus<Op, kRows>(acc, t);
     store_tile<Op, kRows>(acc, t, panel);
   }
   if (t.out_past_cache) Op::finish_past_cache();
+}
+
+// B with columns contiguous along k, for few rows: kLanes columns at a time are transposed in
+// registers and used at once.
+template <class Op, int kRows>
+void multiply_columns(const TileArgs& t) {
+  constexpr int kLanes = Op::kLanes;
+  constexpr int64_t kRowBytes = kPackedRowStride * Op::kGranuleBytes;
+  for (int64_t panel = 0; panel < t.panels; ++panel) {
+    Tile<Op, kRows> acc;
+    if (t.first) {
+      for (auto& row : acc)
+        for (auto& x : row) x = Op::zero();
+    } else {
+      load_tile<Op, kRows>(acc, static_cast<const char*>(t.acc) + panel * t.acc_panel_bytes);
+    }
+    const char* columns = static_cast<const char*>(t.b) + panel * t.b_panel_bytes;
+#pragma GCC unroll 2
+    for (int v = 0; v < Op::kVectors; ++v, columns += kLanes * t.b_column_bytes) {
+      const char* a = static_cast<const char*>(t.a);
+      const char* step = columns;
+      for (int64_t g = 0; g < t.granules; g += kLanes) {
+        typename Op::Vec block[kLanes];
+        const char* column = step;
+        for (int i = 0; i < kLanes; ++i, column += t.b_column_bytes) {
+          block[i] = Op::load_column(column);
+          __builtin_prefetch(column + t.b_ahead_bytes, 0, 2);
+        }
+        Op::transpose(block);
+        for (int i = 0; i < kLanes; ++i, a += Op::kGranuleBytes)
+          for (int r = 0; r < kRows; ++r)
+            acc[r][v] = Op::multiply_add(acc[r][v], Op::broadcast_a(a + r * kRowBytes), block[i]);
+        step += kLanes * Op::kGranuleBytes;
+      }
+    }
+    subtract_surplus<Op, kRows>(acc, t);
+    store_tile<Op, kRows>(acc, t, panel);
+  }
+  if (t.out_past_cache) Op::finish_past_cache();
+}
+
+template <class Op, int... kRowsMinusOne>
+void multiply_columns_dispatch(const TileArgs& args, std::integer_sequence<int, kRowsMinusOne...>) {
+  using Function = void (*)(const TileArgs&);
+  static constexpr Function kByRows[] = {&multiply_columns<Op, kRowsMinusOne + 1>...};
+  kByRows[args.rows - 1](args);
 }
 
 template <class Op, BFrom kFrom, int... kRowsMinusOne>
@@ -154,6 +207,9 @@ void multiply(const TileArgs& args) {
     if (args.b_from == BFrom::kSource) return multiply_dispatch<Op, BFrom::kSource>(args, kRows);
     if (args.b_from == BFrom::kSourceKept)
       return multiply_dispatch<Op, BFrom::kSourceKept>(args, kRows);
+    if (args.b_from == BFrom::kColumns)
+      return multiply_columns_dispatch<Op>(args,
+                                           std::make_integer_sequence<int, Op::kColumnRows>{});
   }
   multiply_dispatch<Op, BFrom::kPanels>(args, kRows);
 }
@@ -172,6 +228,7 @@ struct WidenedOp {
   static constexpr bool kSubtractsSurplus = false;
   static constexpr bool kReadsSource = sizeof(Elem) == 4;  // f32 as it is
   static constexpr int64_t kSourceRowBytes = kVectors * kLanes * kGranuleBytes;
+  static constexpr int kColumnRows = kMaxRows < kMaxColumnRows ? kMaxRows : kMaxColumnRows;
 
   static Acc zero() { return V::zero(); }
   static Acc load_acc(const char* p) {
@@ -189,6 +246,8 @@ struct WidenedOp {
     for (int v = 0; v < kVectors; ++v) b[v] = load_b(row + v * kLanes * kGranuleBytes);
   }
   static void store_b(char* p, Vec b) { store_acc(p, b); }
+  static Vec load_column(const char* p) { return load_b(p); }
+  static void transpose(Vec (&block)[kLanes]) { V::transpose(block); }
 };
 
 }  // namespace
