@@ -1,6 +1,7 @@
 """How the library is found, that the ctypes structs are the header's, and DLPack views."""
 
 import ctypes
+import math
 import os
 import shutil
 import subprocess
@@ -82,6 +83,36 @@ def test_missing_framework_is_an_import_error_that_says_what_to_do(tmp_path, fra
     result = run_python(code, tmp_path, CADRE_LIBRARY=str(cadre._library.path))
     last = result.stderr.strip().splitlines()[-1]
     assert last.startswith(f"ImportError: cadre.{framework}:") and advice in last
+
+
+def test_tensors_on_a_gpu_without_the_cuda_backend_say_how_to_get_it():
+    """Only shapes are looked at: no such memory exists here."""
+    args = cadre._library.new(_structs.GmmArgs)
+    device = _structs.Device(_structs.CUDA, 0)
+
+    def view(address, *shape):
+        tensor = _structs.Tensor(data=address, dtype=_structs.F32, device=device, rank=len(shape))
+        for axis in range(len(shape)):
+            tensor.shape[axis] = shape[axis]
+            tensor.strides[axis] = math.prod(shape[axis + 1 :])
+        return tensor
+
+    def grouped(tensor):
+        return ctypes.pointer(
+            cadre._library.library.cadre_grouped_from_tensor(ctypes.byref(tensor))
+        )
+
+    args.lhs = ctypes.pointer(view(1 << 40, 6, 4))
+    args.rhs, args.out = grouped(view(1 << 41, 3, 4, 5)), grouped(view(1 << 42, 6, 5))
+    args.group_sizes = _structs.Sizes(1 << 43, _structs.I32, device, 3)
+    size = ctypes.c_size_t()
+    code = cadre._library.library.cadre_gmm_workspace_size(
+        cadre._library.context(), ctypes.byref(args), ctypes.byref(size)
+    )
+    if code == _structs.OK or b"; cuda: " in cadre._library.library.cadre_status_message():
+        pytest.skip("this libcadre has the CUDA backend")
+    with pytest.raises(NotImplementedError, match="built without CUDA: .*CADRE_CUDA=ON"):
+        cadre._library.check(code)
 
 
 def test_structs_are_those_of_the_header(tmp_path):

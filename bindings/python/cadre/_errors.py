@@ -11,6 +11,11 @@ _EXCEPTIONS = {
 
 def exception_for(code, message):
     """ValueError for the caller's fault, NotImplementedError where no backend takes the problem, else RuntimeError."""
+    if code == _structs.UNSUPPORTED and " on cuda:" in message and "; cuda: " not in message:
+        message += (
+            ". This libcadre was built without CUDA: in its sources, "
+            "pip install -C cmake.define.CADRE_CUDA=ON ."
+        )
     return _EXCEPTIONS.get(code, RuntimeError)(message)
 
 
