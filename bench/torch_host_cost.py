@@ -3,7 +3,8 @@
 
 usage: python bench/torch_host_cost.py [--json FILE]. The result of every call is checked first. Calls are so small that
 the GPU keeps up; each sample is the mean over 100 calls, launched without a sync in between; the median, the least and
-the greatest of 40 samples are printed, with the rivals in turn. no_grad is entered once for a sample, not for a call.
+the greatest of 40 samples are printed, with the rivals in turn. no_grad is entered once for a sample, not for a call. On a
+CPU the time of the product is in it.
 """
 
 import argparse
@@ -17,7 +18,6 @@ import cadre.torch
 import torch
 import torch.nn.functional as F
 
-SAMPLES, CALLS = 40, 100
 #: The call whose time shows how fast the host is; every other is given as a multiple of it, too.
 SCALE = "torch.mm, no_grad"
 M, K, N, G = 128, 128, 128, 4
@@ -66,19 +66,21 @@ def cases(device):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", help="also write the figures to this file")
+    parser.add_argument("--samples", type=int, default=40)
+    parser.add_argument("--calls", type=int, default=100, help="calls in one sample")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
     functions = cases(device)
     samples = {name: [] for name in functions}
-    for sample in range(SAMPLES + 3):
+    for sample in range(options.samples + 3):
         for name, function in functions.items():
             synchronize()
             with torch.set_grad_enabled(not name.endswith("no_grad")):
                 start = time.perf_counter()
-                for _ in range(CALLS):
+                for _ in range(options.calls):
                     function()
-                elapsed = (time.perf_counter() - start) / CALLS * 1e6
+                elapsed = (time.perf_counter() - start) / options.calls * 1e6
             synchronize()
             if sample >= 3:
                 samples[name].append(elapsed)
@@ -98,6 +100,8 @@ def main():
             "device": device_name,
             "torch": torch.__version__,
             "cadre": cadre.__version__,
+            "samples": options.samples,
+            "calls": options.calls,
             "shape": {"m": M, "k": K, "n": N, "num_groups": G, "dtype": "bf16"},
             "results": [
                 {

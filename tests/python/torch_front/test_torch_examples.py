@@ -1,5 +1,6 @@
-"""The PyTorch examples run and say what they should."""
+"""The PyTorch examples, and the benchmark of the host cost, run and say what they should."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -27,3 +28,13 @@ def test_moe_block():
 @pytest.mark.parametrize("line", ["sizes [256, 0, 0, 0]: 256 rows, gradients of experts [0]"])
 def test_cuda_graph(line):
     assert line in output_of("05_torch_cuda_graph.py")
+
+
+def test_host_cost_is_measured(tmp_path):
+    """The benchmark beside them, with few calls: it checks each result before it times it."""
+    bench, output = EXAMPLES.parent / "bench/torch_host_cost.py", tmp_path / "results.json"
+    arguments = ["--samples", "2", "--calls", "2", "--json", str(output)]
+    subprocess.run([sys.executable, str(bench), *arguments], check=True, capture_output=True)
+    rows = {row["op"]: row for row in json.loads(output.read_text())["results"]}
+    assert rows["gmm, no_grad"]["calls_per_second"] > 0
+    assert rows["torch.mm, no_grad"]["relative"] == 1.0
