@@ -50,6 +50,7 @@ Status run_cuda(const BenchOptions& options, nlohmann::json* results, bool* chec
 
   const CudaRun run = {.repeats = options.repeats > 0 ? options.repeats : kRepeats,
                        .dense_library = runner->dense_library(),
+                       .driver_version = runner->driver_version(),
                        .copy_rate = runner->copy_rate()};
   *results = nlohmann::json::array({machine_row(run)});
   fmt::print("a copy reads and writes {:.2f} TB/s; dense products: {}\n", run.copy_rate * 1e-12,

@@ -71,7 +71,8 @@ json result_row(const CudaRun& run, const bench::CaseGroup& group, const bench::
 json machine_row(const CudaRun& run) {
   return {{"case", "machine"},
           {"copy_tb_per_s", run.copy_rate * 1e-12},
-          {"dense_library", run.dense_library}};
+          {"dense_library", run.dense_library},
+          {"driver_version", run.driver_version}};
 }
 
 json host_cost_row(const bench::HostCost& cost) {

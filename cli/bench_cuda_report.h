@@ -16,6 +16,7 @@ namespace cadre::cli {
 struct CudaRun {
   int repeats = 0;
   std::string dense_library{};
+  int driver_version = 0;
   double copy_rate = 0;  ///< bytes a second
 };
 

@@ -29,6 +29,11 @@ class Runner final : public CudaRunner {
 
   std::string dense_library() const override { return has_dense() ? dense_.library() : no_dense_; }
   bool has_dense() const override { return dense_.available(); }
+  int driver_version() const override {
+    int version = 0;
+    require(cudaDriverGetVersion(&version), "cudaDriverGetVersion");
+    return version;
+  }
   double copy_rate() const override { return timer_.copy_rate(); }
 
   Status measure(const CaseGroup& group, int repeats,

@@ -21,6 +21,8 @@ class CudaRunner {
   /// "libcublas.so.13, version 130000", or why there are no dense products.
   virtual std::string dense_library() const = 0;
   virtual bool has_dense() const = 0;
+  /// What the driver supports: 13000 is CUDA 13.0.
+  virtual int driver_version() const = 0;
   /// Bytes a second that a copy reads and writes.
   virtual double copy_rate() const = 0;
 
