@@ -55,6 +55,11 @@ int run(const BenchOptions& options, const std::string& json_path, const std::st
                                "--device = ", options.device,
                                ", but the benchmarks in this build are for: ", device_names())));
   }
+  if (!options.kernel.empty() && options.device != "cuda") {
+    return report("bench", Status::invalid(text("--kernel = ", options.kernel,
+                                                ", but --device = ", options.device,
+                                                ", expected cuda (CADRE_ISA is the CPU's)")));
+  }
   // The file is made before the measuring, so that a wrong path costs no minutes.
   nlohmann::json document = {{"schema", 1}, {"cadre", version()}, {"command", command}};
   if (!json_path.empty()) {
@@ -115,6 +120,8 @@ void add_bench(CLI::App& app, int* exit_code) {
       ->add_option("--repeats", options->bench.repeats,
                    "Timed runs of each case; default: up to 40, on cuda 15")
       ->check(CLI::PositiveNumber);
+  command->add_option("--kernel", options->bench.kernel,
+                      "Pin a kernel that cadre explain names (only with --device cuda)");
   command->add_option("--json", options->json_path, "Write the results to this file")
       ->type_name("FILE");
   command->footer(
@@ -122,7 +129,8 @@ void add_bench(CLI::App& app, int* exit_code) {
       "  cadre bench --device cpu\n"
       "  cadre bench --device cpu --op gmm,tgmm --dtype bf16 --json results.json\n"
       "  cadre bench --device cuda --json results.json\n"
-      "  cadre bench --device cuda --op gmm_nt,host --shape decode --repeats 21\n\n"
+      "  cadre bench --device cuda --op gmm_nt,host --shape decode --repeats 21\n"
+      "  cadre bench --device cuda --op gmm_nt --kernel sm90/gmm_128x256\n\n"
       "Dense cuBLAS is opened at run time; CADRE_CUBLAS names a library that the loader doesn't\n"
       "find. Without it shares of dense are missing. A result that fails its check ends in 1.");
   command->callback([options, exit_code] {
@@ -131,6 +139,7 @@ void add_bench(CLI::App& app, int* exit_code) {
     for (const std::string& shape : options->bench.shapes) line += " --shape " + shape;
     if (!options->bench.dtype.empty()) line += " --dtype " + options->bench.dtype;
     if (options->bench.repeats > 0) line += text(" --repeats ", options->bench.repeats);
+    if (!options->bench.kernel.empty()) line += " --kernel " + options->bench.kernel;
     *exit_code = run(options->bench, options->json_path, line);
   });
 }

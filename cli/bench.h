@@ -17,6 +17,7 @@ struct BenchOptions {
   std::vector<std::string> shapes;  ///< names or tags of bench/shapes; empty: the device's default
   std::string dtype;                ///< empty: the device's default
   int repeats = 0;                  ///< 0: the device's default
+  std::string kernel;               ///< pinned, on a GPU; empty: what the library chooses
 };
 
 /// Measures, prints its table to stdout as it goes, and fills `results`, which the frame writes to

@@ -41,8 +41,10 @@ Table make_table() {
 
 Status run_cuda(const BenchOptions& options, nlohmann::json* results, bool* checks_passed) {
   // What is asked for is looked at first: a wrong name is the same error on every machine.
-  const bench::CaseFilter filter = {
-      .ops = options.ops, .shapes = options.shapes, .dtype = options.dtype};
+  const bench::CaseFilter filter = {.ops = options.ops,
+                                    .shapes = options.shapes,
+                                    .dtype = options.dtype,
+                                    .kernel = options.kernel};
   std::vector<bench::CaseGroup> groups;
   if (Status status = make_case_groups(filter, &groups); !status.ok()) return status;
   std::unique_ptr<bench::CudaRunner> runner;

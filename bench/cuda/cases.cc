@@ -142,8 +142,9 @@ Status make_case_groups(const CaseFilter& filter, std::vector<CaseGroup>* groups
   if (status.ok()) status = find_dtypes(filter.dtype, &dtypes);
   if (!status.ok()) return status;
 
-  const auto add = [groups](const CaseGroup& group) {
-    if (!group.cases.empty()) groups->push_back(group);
+  const auto add = [groups, &filter](CaseGroup group) {
+    for (Case& one : group.cases) one.kernel = one.portable ? "" : filter.kernel;
+    if (!group.cases.empty()) groups->push_back(std::move(group));
   };
   for (const shapes::Shape& shape : found) {
     const bool decode = shape.tag == "decode";

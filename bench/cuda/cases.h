@@ -46,6 +46,7 @@ struct Case {
   DType dtype = DType::kBF16;
   Extras extras{};
   bool portable = false;                ///< held to the portable kernels
+  std::string kernel{};                 ///< pinned; empty: what the library chooses
   Baseline baseline = Baseline::kNone;  ///< of_bf16 or of_plain in the results
   size_t baseline_case = 0;             ///< its index in the group
 
@@ -69,6 +70,7 @@ struct CaseFilter {
   std::vector<std::string> ops{};     ///< of kCudaOps
   std::vector<std::string> shapes{};  ///< names or tags of bench/shapes
   std::string dtype{};                ///< bf16 or f16
+  std::string kernel{};               ///< pinned, for every case but the portable kernels' own
 };
 
 /// What --op takes: the products by op, the options of the epilogue, the portable kernels, and the

@@ -110,6 +110,7 @@ void Product::make_gmm(cudaStream_t stream) {
           .transpose_rhs = layer_.pass() == Pass::kForward,
           .accumulate = case_.extras.accumulate};
   gmm_.options.stream = stream;
+  gmm_.options.config = pinned();
   const auto vector_of = [](const DeviceBuffer& memory, int64_t count) {
     return TensorView::contiguous(memory.get(), DType::kF32, {count}, kDevice);
   };
@@ -145,6 +146,7 @@ void Product::make_tgmm(cudaStream_t stream) {
            .out = out,
            .accumulate = case_.extras.accumulate};
   tgmm_.options.stream = stream;
+  tgmm_.options.config = pinned();
   if (case_.extras.list) tgmm_.out = listed(out);
 }
 
@@ -172,7 +174,7 @@ std::string Product::kernel() const {
   require_ok(layer_.pass() == Pass::kWgrad ? ops::problem_of(tgmm_, &problem)
                                            : ops::problem_of(gmm_, &problem));
   backend::Selection selection;
-  require_ok(backend::Registry::instance().select(context_.state(), problem, nullptr, &selection));
+  require_ok(backend::Registry::instance().select(context_.state(), problem, pinned(), &selection));
   return std::string(selection.config.kernel);
 }
 

@@ -34,6 +34,8 @@ class Product {
   const DeviceBuffer& out() const { return out_; }
 
  private:
+  /// Null: the library chooses.
+  const char* pinned() const { return case_.kernel.empty() ? nullptr : case_.kernel.c_str(); }
   void make_gmm(cudaStream_t stream);
   void make_tgmm(cudaStream_t stream);
   /// The matrices of a stacked tensor, as a list.

@@ -111,6 +111,17 @@ TEST(CudaCases, FiltersHoldTheRunToWhatTheyName) {
   }
 }
 
+TEST(CudaCases, APinnedKernelIsForEveryCaseButThePortableOnes) {
+  int portable = 0;
+  for (const CaseGroup& group : groups_of({.shapes = {"train"}, .kernel = "sm90/made_up"})) {
+    for (const bench::Case& one : group.cases) {
+      EXPECT_EQ(one.kernel, one.portable ? "" : "sm90/made_up") << one.name;
+      portable += one.portable ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(portable, 8 * 3);
+}
+
 TEST(CudaCases, EveryComparisonIsWithTheCaseItNames) {
   for (const CaseGroup& group : groups_of({})) {
     for (size_t i = 0; i < group.cases.size(); ++i) {

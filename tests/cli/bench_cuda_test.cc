@@ -39,6 +39,12 @@ TEST(CliBenchCuda, BadNamesAreUsageErrorsOnEveryMachine) {
   }
 }
 
+TEST(CliBenchCuda, APinnedKernelIsForAGpu) {
+  const CliResult result = run_cli("bench --device cpu --kernel sm90/gmm_128x256");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--kernel = sm90/gmm_128x256, but --device = cpu"));
+}
+
 TEST(CliBenchCuda, SaysWhatIsMissing) {
   const json cuda = json::parse(run_cli("info --json").out)["cuda"];
   if (!cuda["devices"].empty()) GTEST_SKIP() << "there is a CUDA device here";
