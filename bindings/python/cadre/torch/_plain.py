@@ -7,9 +7,10 @@ from ._calls import call
 
 _ops = torch.ops.cadre
 _gmm = _ops.gmm.default
-_gmm_plain = _ops.gmm_plain.default
 _tgmm = _ops.tgmm.default
-_tgmm_plain = _ops.tgmm_plain.default
+# What an operator's __call__ calls, without the call of a Python function around it.
+_gmm_plain = _ops.gmm_plain.default._op
+_tgmm_plain = _ops.tgmm_plain.default._op
 
 _Tensor = torch.Tensor
 _transform_level = torch._C._functorch.maybe_current_level
