@@ -315,12 +315,18 @@ def command():
     return shlex.join(words)
 
 
+def cpu_name():
+    with open("/proc/cpuinfo") as file:
+        names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
 def write(path, results):
     device = jax.devices()[0]
     document = {
         "schema": 1,
         "machine": {
-            "device": device.device_kind if ON_GPU else platform.processor() or platform.machine(),
+            "device": device.device_kind if ON_GPU else cpu_name(),
             "platform": device.platform,
             "cpus": len(os.sched_getaffinity(0)),
             "jax": jax.__version__,
