@@ -116,7 +116,10 @@ class Workload {
 
   void launch(const sm90::GmmCall& call) const {
     const bool plain = call.epilogue.out != sm90::ElementKind::kF32 && !call.epilogue.has_c;
-    const sm90::GmmExtent extent = {call.m, call.n, call.k, shape_.experts, 0, plain};
+    const sm90::GmmExtent extent = {
+        call.m, call.n,
+        call.k, shape_.experts,
+        0,      {call.epilogue.out == sm90::ElementKind::kF32, call.epilogue.has_c}};
     sm90::GmmConfig config = sm90::choose_gmm_config(extent, sm_count_);
     if (kernel_shape_ >= 0 && plain && !shape_.decode) {
       config.shape = static_cast<sm90::GmmShapeKind>(kernel_shape_);

@@ -123,7 +123,14 @@ class Workload {
 
   void launch(const Contender& contender) const {
     const sm90::TgmmWorkspace workspace = {offsets_.as<int64_t>(), plan_.as<sm90::TgmmPlan>()};
-    BENCH_CUDA(sm90::launch_tgmm(contender.call, contender.config, workspace, sm_count_, nullptr));
+    cuda::Launch launch;
+    launch.op = "tgmm";
+    launch.sm_count = sm_count_;
+    const Status status = sm90::launch_tgmm(launch, contender.call, contender.config, workspace);
+    if (!status.ok()) {
+      std::fprintf(stderr, "%s\n", status.message().c_str());
+      std::exit(1);
+    }
   }
 
   // Relative error over samples, corners of every matrix among them; infinite if any output is not

@@ -22,6 +22,9 @@ struct Launch {
   /// A word of the stream that is 0 between kernels: whoever counts with it leaves it so. Launches
   /// that are captured must not use it: a graph may run beside the stream.
   uint32_t* tile_counter = nullptr;
+  /// A word on the device that earlier kernels of the call write: while it is 0 the kernels of the
+  /// portable family do nothing, since others have done the work. Null: they always work.
+  const uint32_t* only_if = nullptr;
   Workspace workspace;
 };
 

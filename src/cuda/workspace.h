@@ -36,6 +36,13 @@ class Workspace {
   size_t words_capacity() const { return layout_.words_bytes / sizeof(int64_t); }
   int64_t* offsets() const { return reinterpret_cast<int64_t*>(start_ + layout_.offsets_begin); }
   void* scratch() const { return start_ + layout_.scratch_begin; }
+  /// The same workspace with a scratch that begins `bytes` (a multiple of 256) further on.
+  Workspace after(size_t bytes) const {
+    Workspace rest = *this;
+    rest.layout_.scratch_begin += bytes;
+    rest.layout_.scratch_bytes -= bytes;
+    return rest;
+  }
   size_t scratch_bytes() const { return layout_.scratch_bytes; }
 
  private:

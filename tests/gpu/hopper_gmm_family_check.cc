@@ -1,57 +1,16 @@
 // Checks gmm through the public API on a Hopper GPU: each call runs on the kernel the library
-// chooses and again on a portable one, and every bit of the output must agree. Lists, host sizes,
-// views, shards, factors, graphs.
-#include <cuda_runtime_api.h>
-
+// chooses, on a pinned Hopper kernel and on a portable one, and every bit of the output must agree.
+// Lists on the host and on the device, host sizes, views, shards, factors, graphs.
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
-#include <random>
-#include <string>
-#include <vector>
 
 #include "cadre/gmm.h"
+#include "hopper_family_case.h"
 
 namespace {
 
 using namespace cadre;
-
-constexpr Device kGpu{DeviceKind::kCuda, 0};
-
-void require(bool condition, const std::string& what) {
-  if (condition) return;
-  std::printf("FAIL %s\n", what.c_str());
-  std::exit(1);
-}
-
-void require(cudaError_t error, const char* what) {
-  require(error == cudaSuccess, std::string(what) + ": " + cudaGetErrorString(error));
-}
-
-// Device memory that lives until the program ends.
-template <typename T>
-T* upload(const std::vector<T>& values) {
-  void* data = nullptr;
-  require(cudaMalloc(&data, values.size() * sizeof(T) + 256), "cudaMalloc");
-  require(cudaMemcpy(data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
-          "copy");
-  return static_cast<T*>(data);
-}
-
-std::vector<uint16_t> random_bf16(size_t count, uint32_t seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0.0f, 0.5f);
-  std::vector<uint16_t> values(count);
-  for (uint16_t& value : values) {
-    const float number = normal(generator);
-    uint32_t bits;
-    static_assert(sizeof bits == sizeof number);
-    __builtin_memcpy(&bits, &number, 4);
-    value = static_cast<uint16_t>(bits >> 16);
-  }
-  return values;
-}
+using namespace cadre::testing;
 
 constexpr int64_t kM = 1500, kK = 328, kN = 264, kGroups = 5;
 
@@ -80,12 +39,12 @@ struct Data {
   }
 };
 
-enum class Kernel { kChosen, kPortable };
+enum class Kernel { kChosen, kHopper, kPortable };
 
 using Change = std::function<void(GmmArgs&, uint16_t* out)>;
 
-// Runs `change` of the plain call into a fresh copy of C, on the kernel that the library chooses
-// or, by an unaligned operand, on a portable one.
+// Runs `change` of the plain call into a fresh copy of C, on the kernel that the library chooses,
+// on a Hopper kernel that takes everything, or by an unaligned operand on a portable one.
 std::vector<uint16_t> result(Context& context, const Data& data, Kernel kernel,
                              const Change& change) {
   static uint16_t* out = upload(data.c_values);
@@ -93,63 +52,60 @@ std::vector<uint16_t> result(Context& context, const Data& data, Kernel kernel,
   GmmArgs args = data.plain(out);
   change(args, out);
   if (kernel == Kernel::kPortable) args.lhs.data = data.unaligned_lhs;
+  if (kernel == Kernel::kHopper) args.options.config = "sm90/gmm_128x256";
   const Status status = gmm(context, args);
   require(status.ok(), status.message());
   require(cudaDeviceSynchronize(), "the kernel");
   const Status faults = context.check(kGpu);
   require(faults.ok(), faults.message());
-  std::vector<uint16_t> values(kM * kN);
-  require(cudaMemcpy(values.data(), out, kM * kN * 2, cudaMemcpyDeviceToHost), "copy");
-  return values;
-}
-
-void compare(const std::string& name, const std::vector<uint16_t>& got,
-             const std::vector<uint16_t>& want) {
-  for (size_t i = 0; i < got.size(); ++i) {
-    if (got[i] == want[i] || ((got[i] | want[i]) & 0x7fff) == 0) continue;  // -0 is 0
-    std::printf("FAIL %s: row %zu column %zu is %04x, expected %04x\n", name.c_str(), i / kN,
-                i % kN, got[i], want[i]);
-    std::exit(1);
-  }
-  std::printf("ok   %s\n", name.c_str());
+  return download(out, kM * kN);
 }
 
 void check(Context& context, const Data& data, const std::string& name, const Change& change) {
-  compare(name, result(context, data, Kernel::kChosen, change),
-          result(context, data, Kernel::kPortable, change));
+  const std::vector<uint16_t> want = result(context, data, Kernel::kPortable, change);
+  compare(name, result(context, data, Kernel::kChosen, change), want, kN);
+  compare(name + ", pinned", result(context, data, Kernel::kHopper, change), want, kN);
 }
 
-// out (and so C) as one matrix for each group: the rows must be those of the call with one tensor.
-void check_lists(Context& context, const Data& data) {
+enum class Place { kHost, kDevice };
+
+// out (and so C) as one matrix for each group, all but the first one shifted by `shift` elements:
+// the rows must be those of the call with one tensor.
+void check_lists(Context& context, const Data& data, Place place, int64_t shift) {
   std::vector<uint16_t> want = result(context, data, Kernel::kPortable,
                                       [](GmmArgs& args, uint16_t*) { args.accumulate = true; });
   std::vector<void*> list;
   int64_t row = 0;
   for (const int32_t size : data.sizes) {
     const auto begin = data.c_values.begin() + row * kN;
-    std::vector<uint16_t> rows(begin, begin + size * kN);
-    rows.resize(kM * kN, 0xffff);
-    list.push_back(upload(rows));
+    std::vector<uint16_t> rows(list.empty() ? 0 : shift, 0xffff);
+    rows.insert(rows.end(), begin, begin + size * kN);
+    rows.resize(kM * kN + shift, 0xffff);
+    list.push_back(upload(rows) + (list.empty() ? 0 : shift));
     row += size;
   }
+  const bool on_device = place == Place::kDevice;
   const GroupedTensor out = GroupedTensor::list(
-      list.data(), kGroups, TensorView::contiguous(nullptr, DType::kBF16, {kM, kN}, kGpu));
-  result(context, data, Kernel::kChosen, [&](GmmArgs& args, uint16_t*) {
+      on_device ? upload(list) : list.data(), kGroups,
+      TensorView::contiguous(nullptr, DType::kBF16, {kM, kN}, kGpu), on_device ? kGpu : Device{});
+  const Kernel kernel = on_device || shift % 8 == 0 ? Kernel::kHopper : Kernel::kChosen;
+  result(context, data, kernel, [&](GmmArgs& args, uint16_t*) {
     args.out = out;
     args.accumulate = true;
   });
   std::vector<uint16_t> got(want);
   row = 0;
   for (int64_t g = 0; g < kGroups; ++g) {
-    std::vector<uint16_t> rows(kM * kN);
-    require(cudaMemcpy(rows.data(), list[g], rows.size() * 2, cudaMemcpyDeviceToHost), "copy");
+    const std::vector<uint16_t> rows = download(static_cast<uint16_t*>(list[g]), kM * kN);
     std::copy_n(rows.begin(), data.sizes[g] * kN, got.begin() + row * kN);
     for (size_t i = data.sizes[g] * kN; i < rows.size(); ++i) {
       require(rows[i] == 0xffff, "a list's matrix was written past its rows");
     }
     row += data.sizes[g];
   }
-  compare("out and c lists", got, want);
+  compare(std::string("out and c lists on the ") + (on_device ? "device" : "host") + ", shift " +
+              std::to_string(shift),
+          got, want, kN);
 }
 
 // Replays of one captured call, with other sizes each time.
@@ -174,10 +130,8 @@ void check_graph(Context& context, Data& data) {
     require(cudaMemset(out, 0xff, kM * kN * 2), "poison");
     require(cudaGraphLaunch(executable, stream), "replay");
     require(cudaStreamSynchronize(stream), "replay");
-    std::vector<uint16_t> values(kM * kN);
-    require(cudaMemcpy(values.data(), out, kM * kN * 2, cudaMemcpyDeviceToHost), "copy");
-    compare("graph replay " + std::to_string(replay), values,
-            result(context, data, Kernel::kPortable, [](GmmArgs&, uint16_t*) {}));
+    compare("graph replay " + std::to_string(replay), download(out, kM * kN),
+            result(context, data, Kernel::kPortable, [](GmmArgs&, uint16_t*) {}), kN);
   }
 }
 
@@ -212,7 +166,28 @@ int main() {
     args.rhs = GroupedTensor::list(rhs_list.data(), kGroups,
                                    TensorView::contiguous(nullptr, DType::kBF16, {kN, kK}, kGpu));
   });
-  check_lists(context, data);
+  check(context, data, "rhs a list on the device", [&](GmmArgs& args, uint16_t*) {
+    args.rhs =
+        GroupedTensor::list(upload(rhs_list), kGroups,
+                            TensorView::contiguous(nullptr, DType::kBF16, {kN, kK}, kGpu), kGpu);
+  });
+  std::vector<void*> uneven = rhs_list;
+  uneven[3] = upload(random_bf16(kK * kN + 1, 5)) + 1;
+  check(context, data, "rhs a list on the device, one unaligned", [&](GmmArgs& args, uint16_t*) {
+    args.rhs =
+        GroupedTensor::list(upload(uneven), kGroups,
+                            TensorView::contiguous(nullptr, DType::kBF16, {kN, kK}, kGpu), kGpu);
+  });
+  for (const int64_t shift : {0, 8, 3}) {
+    check_lists(context, data, Place::kHost, shift);
+    check_lists(context, data, Place::kDevice, shift);
+  }
+  check(context, data, "n no multiple of 16 bytes", [&](GmmArgs& args, uint16_t* out) {
+    args.rhs =
+        TensorView::strided(data.rhs, DType::kBF16, {kGroups, kN - 3, kK}, {kK * kN, kK, 1}, kGpu);
+    args.out = TensorView::strided(out, DType::kBF16, {kM, kN - 3}, {kN, 1}, kGpu);
+    args.accumulate = true;
+  });
   check(context, data, "host sizes", [&](GmmArgs& args, uint16_t*) {
     args.group_sizes = GroupSizes(data.sizes.data(), DType::kI32, kGroups);
   });

@@ -27,7 +27,9 @@ inline DeviceBuffer& tile_counter() {
 
 inline void launch(sm90::GmmCall call, const sm90::GmmConfig& config) {
   call.tile_counter = tile_counter().as<uint32_t>();
-  const Status status = sm90::launch_gmm({.op = "gmm"}, call, config);
+  cuda::Launch launch;
+  launch.op = "gmm";
+  const Status status = sm90::launch_gmm(launch, call, config);
   if (status.ok()) return;
   std::printf("FAIL launch: %s\n", status.message().c_str());
   std::exit(1);

@@ -8,7 +8,8 @@ namespace {
 
 // Every instantiation of the kernel.
 using sm90::GmmShapeKind;
-constexpr GmmShapeKind kShapes[] = {GmmShapeKind::kLarge, GmmShapeKind::kGeneral,
+constexpr GmmShapeKind kShapes[] = {GmmShapeKind::kLarge, GmmShapeKind::kTurn,
+                                    GmmShapeKind::kTurnWithC, GmmShapeKind::kGeneral,
                                     GmmShapeKind::kNarrow};
 
 std::vector<Case> cases() {
@@ -35,8 +36,9 @@ std::vector<Case> cases() {
             test.k = 256;
             test.tail = 70;
             change(test);
-            const bool plain = test.out != ElementKind::kF32 && !test.c && !test.c_is_out;
-            if (plain || shape != GmmShapeKind::kLarge) all.push_back(test);
+            const sm90::GmmOutput output = {.is_f32 = test.out == ElementKind::kF32,
+                                            .has_c = test.c || test.c_is_out};
+            if (sm90::takes_output(shape, output)) all.push_back(test);
           };
           add("plain", [](Case&) {});
           add("odd n and k, padded strides", [](Case& t) {
@@ -47,6 +49,16 @@ std::vector<Case> cases() {
           add("n 8, k 8", [](Case& t) {
             t.n = 8;
             t.k = 8;
+          });
+          add("n not of 16 bytes", [](Case& t) {
+            t.n = 331;
+            t.k = 72;
+            t.alpha = t.bias = true;
+          });
+          add("n below 16 bytes, C", [](Case& t) {
+            t.n = 3;
+            t.k = 200;
+            t.c = sm90::takes_output(t.shape, {.is_f32 = false, .has_c = true});
           });
           add("k not of 16", [](Case& t) {
             t.n = 72;
@@ -76,6 +88,10 @@ std::vector<Case> cases() {
           add("few CTAs", [](Case& t) {
             t.ctas = 3;
             t.k = 832;
+          });
+          add("few CTAs, accumulate with everything", [](Case& t) {
+            t.ctas = 3;
+            t.c_is_out = t.beta_by_group = t.alpha = t.bias = t.row_scale = t.bias_scale = true;
           });
         }
       }

@@ -52,8 +52,9 @@ struct Reference {
   const void *lhs, *rhs, *c, *out;
   DType element, output;
   int64_t k, n, ld, group_stride;  // of out and c
-  const int64_t* offsets;          // two for each local group
-  const float* alpha;              // null: 1
+  int64_t lhs_stride, rhs_stride;
+  const int64_t* offsets;  // two for each local group
+  const float* alpha;      // null: 1
   float beta;
 };
 
@@ -83,8 +84,8 @@ __global__ void verify(Reference ref, int64_t groups, Verdict* verdict) {
     double sum = 0;
     double norm = 0;
     for (int64_t r = ref.offsets[2 * g]; r < ref.offsets[2 * g + 1]; ++r) {
-      const double product = double{load(ref.lhs, ref.element, r * ref.k + row)} *
-                             load(ref.rhs, ref.element, r * ref.n + column);
+      const double product = double{load(ref.lhs, ref.element, r * ref.lhs_stride + row)} *
+                             load(ref.rhs, ref.element, r * ref.rhs_stride + column);
       sum += product;
       norm += product * product;
     }
@@ -124,14 +125,17 @@ class Checker {
  public:
   bool run(const Case& c, DType element) {
     locals_ = c.locals > 0 ? c.locals : static_cast<int64_t>(c.sizes.size());
-    ld_ = c.n + 8;
-    DeviceBuffer lhs(c.m * c.k * 2), rhs(c.m * c.n * 2);
+    ld_ = (c.n + 7) / 8 * 8 + 8;
+    // Row strides of the operands: multiples of 16 bytes.
+    const int64_t lhs_stride = (c.k + 7) / 8 * 8;
+    const int64_t rhs_stride = (c.n + 7) / 8 * 8;
+    DeviceBuffer lhs(c.m * lhs_stride * 2), rhs(c.m * rhs_stride * 2);
     fill(lhs, element, 1);
     fill(rhs, element, 2);
     const std::vector<int64_t> ranges = local_offsets(c, locals_);
     plan::GroupScan scan{.m = c.m};
     for (const int64_t size : c.sizes) scan.add(size);
-    for (auto [buffer, width] : {std::pair{&lhs, c.k}, std::pair{&rhs, c.n}}) {
+    for (auto [buffer, width] : {std::pair{&lhs, lhs_stride}, std::pair{&rhs, rhs_stride}}) {
       if (element == DType::kBF16) {
         poison_rows<<<1, 256>>>(buffer->as<__nv_bfloat16>(), scan.end * width, c.m * width);
       } else {
@@ -147,9 +151,9 @@ class Checker {
     call.k = c.k;
     call.n = c.n;
     call.lhs = lhs.as();
-    call.lhs_stride = c.k;
+    call.lhs_stride = lhs_stride;
     call.rhs = rhs.as();
-    call.rhs_stride = c.n;
+    call.rhs_stride = rhs_stride;
     call.groups = {.sizes = sizes.as(),
                    .form = cuda::SizesForm::kI64,
                    .m = c.m,
@@ -180,6 +184,17 @@ class Checker {
   int calls() const { return calls_; }
 
  private:
+  static void launch(const TgmmCall& call, const TgmmConfig& config,
+                     const TgmmWorkspace& workspace) {
+    cuda::Launch launch;
+    launch.op = "tgmm";
+    launch.sm_count = 132;
+    const Status status = launch_tgmm(launch, call, config, workspace);
+    if (status.ok()) return;
+    std::printf("launch: %s\n", status.message().c_str());
+    std::exit(1);
+  }
+
   static void fill(DeviceBuffer& buffer, DType type, uint32_t seed) {
     if (type == DType::kF32) bench::randomize<float>(buffer, seed, 1.0f);
     if (type == DType::kBF16) bench::randomize<__nv_bfloat16>(buffer, seed, 1.0f);
@@ -222,7 +237,7 @@ class Checker {
                               locals_ * c.k, cudaMemcpyDeviceToDevice));
     }
     const TgmmConfig config{.instance = &instance};
-    BENCH_CUDA(launch_tgmm(call, config, {sums.as<int64_t>(), plan.as<TgmmPlan>()}, 132, nullptr));
+    launch(call, config, {sums.as<int64_t>(), plan.as<TgmmPlan>()});
     BENCH_CUDA(cudaDeviceSynchronize());
     verdict.fill_byte(0);
     verify<<<1024, 128>>>({.lhs = call.lhs,
@@ -235,6 +250,8 @@ class Checker {
                            .n = c.n,
                            .ld = ld_,
                            .group_stride = group_stride,
+                           .lhs_stride = call.lhs_stride,
+                           .rhs_stride = call.rhs_stride,
                            .offsets = offsets,
                            .alpha = mode.scaled ? alphas.as<float>() : nullptr,
                            .beta = mode.beta},
@@ -266,8 +283,7 @@ class Checker {
     for (int64_t g = 0; g < locals_; ++g) {
       out.fill_byte(0x55);
       call.groups.group_offset = c.first + g;
-      BENCH_CUDA(
-          launch_tgmm(call, config, {sums.as<int64_t>(), plan.as<TgmmPlan>()}, 132, nullptr));
+      launch(call, config, {sums.as<int64_t>(), plan.as<TgmmPlan>()});
       const std::vector<unsigned char> bits = out.download<unsigned char>();
       ++calls_;
       if (std::equal(bits.begin(), bits.end(), plain_bits_.begin() + g * bytes)) continue;
@@ -297,6 +313,8 @@ int run(const std::string& only) {
       {"one row and one column of tiles", 600, 64, 64, {600}},
       {"more than a window, foreign groups", rows + 9, 256, 384, many, 3, 35},
       {"many tiles", 300, 1024, 1536, {100, 72, 128}},
+      {"n that is no multiple of 16 bytes", 300, 72, 333, {100, 0, 72, 128}},
+      {"n below 16 bytes", 150, 200, 3, {50, 37, 63}},
       {"all empty", 8, 128, 256, {0, 0, 0}},
       {"negative size", 100, 128, 256, {10, -5, 20}},
       {"sum above m", 100, 128, 256, {60, 30, 20, 5}},

@@ -1,4 +1,4 @@
-// ld.shared / st.shared of one float by 32-bit address.
+// ld.shared / st.shared of one float or half word by 32-bit address.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,12 @@ __device__ __forceinline__ float load_shared(uint32_t address) {
 
 __device__ __forceinline__ void store_shared(uint32_t address, float value) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+
+__device__ __forceinline__ uint16_t load_shared_half(uint32_t address) {
+  uint16_t value;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address) : "memory");
+  return value;
 }
 
 }  // namespace cadre::ptx

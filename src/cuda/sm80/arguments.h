@@ -52,6 +52,7 @@ struct PrepareArguments {
   int32_t tile_m = 0;
   int32_t tile_n = 0;
   GroupEntries table{};
+  const uint32_t* only_if = nullptr;  ///< Launch::only_if: while it is 0 there are no tiles
 };
 
 /// A [m] vector; data is null when it isn't given.

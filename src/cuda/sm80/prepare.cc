@@ -91,6 +91,7 @@ Status prepare(const cuda::Launch& launch, const plan::Problem& problem, const p
   args->beta = scalar_arguments(operands.beta);
   args->tile_m = config.tile_m;
   args->tile_n = config.tile_n;
+  args->only_if = launch.only_if;
   args->table = GroupEntries::at(launch.workspace.scratch(), problem.num_local_groups);
   if (Status status = words.send(); !status.ok()) return status;
   return launch_prepare(launch, *args);

@@ -187,6 +187,15 @@ __device__ void grouped_gemm_entry(const PrepareArguments& args, int64_t group, 
 
 __global__ void __launch_bounds__(kScanThreads)
     prepare_kernel(const __grid_constant__ PrepareArguments args) {
+  if (args.only_if != nullptr && *args.only_if == 0) {
+    for (int64_t i = threadIdx.x; i < args.groups.num_local; i += kScanThreads) {
+      args.table.tile_ends[i] = 0;
+    }
+    // All rows count as covered: none is zeroed.
+    if (threadIdx.x == 0) args.offsets[0] = 0;
+    if (threadIdx.x == 0) args.offsets[args.groups.num_local] = args.groups.m;
+    return;
+  }
   const bool ragged = args.op != plan::Op::kGroupedGemm;
   if (ragged) {
     cuda::scan_groups(args.groups, args.offsets);

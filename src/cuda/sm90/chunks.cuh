@@ -6,6 +6,7 @@
 #include "cuda/ptx/fences.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/named_barrier.cuh"
+#include "cuda/ptx/shared_access.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/sm90/gmm_arguments.h"
 #include "cuda/sm90/gmm_storage.cuh"
@@ -64,6 +65,40 @@ __device__ __forceinline__ OutputPlace output_place(const GmmArguments& args,
           .feature = tile.feature + block_feature<Traits>(place, 0)};
 }
 
+// Sends a chunk of 128 bytes x 64 tokens (32 of fp32) from `first_token` of the tile on. Columns
+// from whole_columns on lie outside the map: the copy engine writes whole pieces of 16 bytes, and
+// what follows the last column isn't ours.
+__device__ __forceinline__ void send_chunk(const GmmArguments& args, const OutputPlace& to,
+                                           uint32_t chunk, int feature, int first_token) {
+  if (feature >= args.whole_columns) return;
+  const RaggedRows rows(to.row, to.rows, first_token);
+  ptx::tma_store_4d(map_of(args.out_map, args.out_maps, to.group), chunk, feature, rows.bound,
+                    rows.end, 1 << 30);
+}
+
+template <typename Out>
+__device__ __forceinline__ Out* out_row(const GmmArguments& args, const OutputPlace& to,
+                                        int token) {
+  void* base = args.out_list != nullptr ? args.out_list[to.group] : args.out;
+  return static_cast<Out*>(base) + (to.row + token) * args.out_stride;
+}
+
+// The columns of a 16-bit chunk that send_chunk leaves, at most 7, by ordinary stores: all threads
+// of the warpgroup, two for each token.
+__device__ __forceinline__ void store_rest(const GmmArguments& args, const OutputPlace& to,
+                                           uint32_t chunk, int feature, int first_token) {
+  const int rest = args.whole_columns - feature;  // the first of them within the chunk
+  if (args.whole_columns == args.n || rest < 0 || rest >= kBlockFeatures) return;
+  const int thread = ptx::thread_index() % 128;
+  const int token = thread / 2;
+  if (first_token + token >= to.rows) return;
+  const uint32_t piece = chunk + token * 128 + ((rest / 8) ^ (token % 8)) * 16;
+  uint16_t* row = out_row<uint16_t>(args, to, first_token + token);
+  for (int column = thread % 2; args.whole_columns + column < args.n; column += 2) {
+    row[args.whole_columns + column] = ptx::load_shared_half(piece + column * 2);
+  }
+}
+
 // The chunk buffers are used in turn. Buffer b belongs to the copies of lane 0 of warp b: a store
 // leaves it busy until the copy engine has read it; C arrives in it before the result replaces it.
 template <typename Traits>
@@ -97,6 +132,11 @@ class ChunkBuffers {
   }
 
   __device__ __forceinline__ void advance() { state_ = (state_ & ~kBuffer) | next(); }
+
+  // Which of shared.pending belongs to the tile whose chunks are stored. Two take turns: the last
+  // chunk's issuer may still read one while the leader writes the other.
+  __device__ __forceinline__ int place_slot() const { return static_cast<int>(state_ >> 31); }
+  __device__ __forceinline__ void next_place() { state_ ^= 1u << 31; }
 
   // The issuer loads chunk `index` of C into the current buffer. Rows past the tile's end are
   // filled with zeros.

@@ -5,8 +5,10 @@
 
 #include "cuda/ptx/address.cuh"
 #include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/warp.cuh"
 #include "cuda/ptx/wgmma.cuh"
 #include "cuda/sm90/epilogue.cuh"
+#include "cuda/sm90/epilogue_at_once.cuh"
 #include "cuda/sm90/epilogue_f32.cuh"
 #include "cuda/sm90/gmm_arguments.h"
 #include "cuda/sm90/gmm_storage.cuh"
@@ -20,10 +22,6 @@ struct StageOperands {
   uint32_t weights;
   uint32_t tokens;
 };
-
-// A warpgroup's accumulators: fp32, [block][8-token group * 4 + element].
-template <typename Traits>
-using Accumulators = float[Traits::kBlocks][Traits::kTokens / 2];
 
 template <int kN, int kStep, typename Traits>
 __device__ __forceinline__ void issue_step(Accumulators<Traits>& acc, const StageOperands& operands,
@@ -124,7 +122,9 @@ __device__ __forceinline__ void multiply(GmmStorage<Traits>& shared, const GmmAr
     }
     ptx::wgmma_wait<1>();
     if (block > 0 && place.leader()) ptx::mbarrier_arrive(stage_empty + stage.previous_slot() * 8);
-    if (pending.waits()) {
+    if (Traits::kDeferredTokens == 0) {
+      if (block == 0) wait_for_free_chunks<Traits>(place);
+    } else if (pending.waits()) {
       store_next_chunk(shared, args, place, buffers, pending);
     } else if (wants_c && !buffers.reads_c()) {
       buffers.start_c(shared, args, place, tile);
@@ -158,14 +158,11 @@ __device__ __forceinline__ void finish_tile(GmmStorage<Traits>& shared, const Gm
                                             const Accumulators<Traits>& acc) {
   const bool factors = args.epilogue.has_factors;
   if constexpr (Traits::kDeferredTokens == 0) {
-    if (place.leader()) shared.pending[place.warpgroup] = output_place<Traits>(args, place, tile);
-#pragma unroll
-    for (int block = 0; block < Traits::kBlocks; ++block) {
-      if (factors) {
-        finish_at_once<FactorRounding>(shared, args, place, buffers, acc[block], width, block);
-      } else {
-        finish_at_once<PlainRounding>(shared, args, place, buffers, acc[block], width, block);
-      }
+    const FinishedTile finished = {output_place<Traits>(args, place, tile), width};
+    if (factors) {
+      finish_at_once<FactorRounding>(shared, args, place, finished, acc);
+    } else {
+      finish_at_once<PlainRounding>(shared, args, place, finished, acc);
     }
   } else {
     if (args.epilogue.out == ElementKind::kF32) {
@@ -179,7 +176,7 @@ __device__ __forceinline__ void finish_tile(GmmStorage<Traits>& shared, const Gm
       for (uint32_t& pair : pending.packed) pair = 0;
       return;
     }
-    start_pending(shared, args, place, tile, width, pending);
+    start_pending(shared, args, place, tile, width, buffers, pending);
     if (buffers.reads_c()) {
       finish_packed_with_c(shared, args, place, buffers, acc[0], tile, pending);
     } else if (factors) {
@@ -198,13 +195,7 @@ __device__ __forceinline__ void zero_tile(GmmStorage<Traits>& shared, const GmmA
                                           PendingTile<Traits>& pending) {
   while (pending.waits()) store_next_chunk(shared, args, place, buffers, pending);
   if constexpr (Traits::kDeferredTokens == 0) {
-    if (place.leader()) shared.pending[place.warpgroup] = output_place<Traits>(args, place, tile);
-    const uint32_t zeros[16] = {};
-    for (int chunk = 0; chunk * kChunkTokens < tile.rows; ++chunk) {
-      for (int block = 0; block < Traits::kBlocks; ++block) {
-        store_words<16>(shared, args, place, buffers, zeros, chunk * kChunkTokens, block);
-      }
-    }
+    store_zeros_at_once(shared, args, place, output_place<Traits>(args, place, tile));
   } else {
     if (args.epilogue.out == ElementKind::kF32) {
       store_wide_zeros(shared, args, place, buffers, tile);
@@ -213,14 +204,14 @@ __device__ __forceinline__ void zero_tile(GmmStorage<Traits>& shared, const GmmA
 #pragma unroll
     for (uint32_t& pair : pending.packed) pair = 0;
     start_pending(shared, args, place, tile, (tile.rows + kTokenStep - 1) / kTokenStep * kTokenStep,
-                  pending);
+                  buffers, pending);
   }
 }
 
 // A tile's control word, the same for all lanes.
 template <typename Traits>
 __device__ __forceinline__ uint32_t read_control(GmmStorage<Traits>& shared,
-                                                 const Cursor<kRingSlots>& ring) {
+                                                 const Cursor<Traits::kRingSlots>& ring) {
   return ptx::uniform(static_cast<int>(read_tile(shared, ring).control));
 }
 
@@ -229,7 +220,7 @@ __device__ void consume(GmmStorage<Traits>& shared, const GmmArguments& args, in
   const ConsumerPlace place = {warpgroup};
   const bool factors = args.epilogue.has_factors;
   uint32_t inputs_parity = 0;
-  Cursor<kRingSlots> ring;
+  Cursor<Traits::kRingSlots> ring;
   Cursor<Traits::kStages> stage;
   ChunkBuffers<Traits> buffers;
   PendingTile<Traits> pending;
@@ -248,14 +239,12 @@ __device__ void consume(GmmStorage<Traits>& shared, const GmmArguments& args, in
       drain(shared, args, place, tile, control, stage, buffers, pending);
       if (factors) ptx::mbarrier_wait(ptx::shared_address(&shared.inputs_full), inputs_parity);
       finish_tile(shared, args, place, tile, Tile::width(control), buffers, pending, acc);
-      __syncwarp();
-      if (factors && place.lane() == 0) {
+      if (factors && ptx::first_of_warp()) {
         ptx::mbarrier_arrive(ptx::shared_address(&shared.inputs_empty));
       }
       inputs_parity ^= 1;
     }
-    __syncwarp();
-    if (place.lane() == 0) release_tile(shared, ring);
+    if (ptx::first_of_warp()) release_tile(shared, ring);
     ring.advance();
     control = next_control;
   }

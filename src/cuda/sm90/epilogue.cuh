@@ -1,7 +1,7 @@
 // The epilogue: from a warpgroup's fp32 accumulators (64 features x width tokens, transposed) to
 // rows of out. 16-bit results are packed into registers at once and stored chunk by chunk while the
-// next tile's products run (PendingTile); fp32 results, of which there is no room for a second
-// copy, go out directly (epilogue_f32.cuh).
+// next tile's products run (PendingTile); where there is no room for a second copy they go out
+// directly (epilogue_at_once.cuh; epilogue_f32.cuh for fp32).
 #pragma once
 
 #include <type_traits>
@@ -62,7 +62,7 @@ template <int kWords, typename Traits>
 __device__ __forceinline__ void store_words(GmmStorage<Traits>& shared, const GmmArguments& args,
                                             const ConsumerPlace& place,
                                             ChunkBuffers<Traits>& buffers, const uint32_t* p,
-                                            int first_token, int block) {
+                                            int first_token) {
   const uint32_t chunk = buffers.address(shared, place);
   const uint32_t address = chunk + matrix_offset(place);
 #pragma unroll
@@ -70,13 +70,12 @@ __device__ __forceinline__ void store_words(GmmStorage<Traits>& shared, const Gm
     ptx::stmatrix_x4_transposed(address + i * 4 * 128, {p[i], p[i + 1], p[i + 2], p[i + 3]});
   }
   buffers.publish(place);
+  const OutputPlace& to = shared.pending[place.warpgroup][buffers.place_slot()];
   if (buffers.issuer()) {
-    const OutputPlace& to = shared.pending[place.warpgroup];
-    const RaggedRows rows(to.row, to.rows, first_token);
-    ptx::tma_store_4d(map_of(args.out_map, args.out_maps, to.group), chunk,
-                      to.feature + block * kBlockFeatures, rows.bound, rows.end, 1 << 30);
+    send_chunk(args, to, chunk, to.feature, first_token);
     ptx::bulk_commit_group();
   }
+  store_rest(args, to, chunk, to.feature, first_token);
   buffers.advance();
 }
 
@@ -91,7 +90,7 @@ __device__ __forceinline__ void store_next_chunk(GmmStorage<Traits>& shared,
     constexpr int kChunk = decltype(chunk)::value;
     if constexpr (kChunk * kChunkTokens < PendingTile<Traits>::kTokens) {
       store_words<16>(shared, args, place, buffers, pending.packed + kChunk * 16,
-                      kChunk * kChunkTokens, 0);
+                      kChunk * kChunkTokens);
     }
   };
   switch (pending.chunk) {
@@ -115,21 +114,26 @@ __device__ __forceinline__ void store_next_chunk(GmmStorage<Traits>& shared,
 template <typename Traits>
 __device__ __forceinline__ void start_pending(GmmStorage<Traits>& shared, const GmmArguments& args,
                                               const ConsumerPlace& place, const Tile& tile,
-                                              int width, PendingTile<Traits>& pending) {
-  if (place.leader()) shared.pending[place.warpgroup] = output_place<Traits>(args, place, tile);
+                                              int width, ChunkBuffers<Traits>& buffers,
+                                              PendingTile<Traits>& pending) {
+  buffers.next_place();
+  if (place.leader()) {
+    shared.pending[place.warpgroup][buffers.place_slot()] = output_place<Traits>(args, place, tile);
+  }
   pending.chunk = 0;
   pending.chunks = (width + kChunkTokens - 1) / kChunkTokens;
 }
 
-// How the accumulators of 8 tokens (j: the j-th 8 of the tile) become results.
+// How the accumulators of 8 tokens (j: the j-th 8 of the tile) become results; `feature` is the
+// block's first one within the tile.
 struct PlainRounding {
-  template <typename Traits>
-  __device__ __forceinline__ PlainRounding(const GmmStorage<Traits>& /*shared*/,
-                                           const ConsumerPlace& /*place*/, int /*block*/) {}
+  template <typename Storage>
+  __device__ __forceinline__ PlainRounding(const Storage& /*shared*/,
+                                           const ConsumerPlace& /*place*/, int /*feature*/) {}
 
-  template <typename T, typename Traits>
-  __device__ __forceinline__ void round(const GmmStorage<Traits>& /*shared*/, const float* acc,
-                                        int j, uint32_t* packed) const {
+  template <typename T, typename Storage>
+  __device__ __forceinline__ void round(const Storage& /*shared*/, const float* acc, int j,
+                                        uint32_t* packed) const {
     packed[0] = pack<T>(acc[4 * j], acc[4 * j + 1]);
     packed[1] = pack<T>(acc[4 * j + 2], acc[4 * j + 3]);
   }
@@ -139,22 +143,21 @@ struct FactorRounding {
   FeatureFactors features;
   int first_token;
 
-  template <typename Traits>
-  __device__ __forceinline__ FactorRounding(const GmmStorage<Traits>& shared,
-                                            const ConsumerPlace& place, int block)
-      : features(shared, block_feature<Traits>(place, block) + feature_in_block(place)),
-        first_token(2 * (place.lane() % 4)) {}
+  template <typename Storage>
+  __device__ __forceinline__ FactorRounding(const Storage& shared, const ConsumerPlace& place,
+                                            int feature)
+      : features(shared, feature + feature_in_block(place)), first_token(2 * (place.lane() % 4)) {}
 
-  template <typename Traits>
-  __device__ __forceinline__ void values(const GmmStorage<Traits>& shared, const float* acc, int j,
+  template <typename Storage>
+  __device__ __forceinline__ void values(const Storage& shared, const float* acc, int j,
                                          float (&value)[4]) const {
     const RowFactorPair rows(shared, 8 * j + first_token);
 #pragma unroll
     for (int i = 0; i < 4; ++i) value[i] = features.apply(acc[4 * j + i], i / 2, rows.row[i % 2]);
   }
 
-  template <typename T, typename Traits>
-  __device__ __forceinline__ void round(const GmmStorage<Traits>& shared, const float* acc, int j,
+  template <typename T, typename Storage>
+  __device__ __forceinline__ void round(const Storage& shared, const float* acc, int j,
                                         uint32_t* packed) const {
     float value[4];
     values(shared, acc, j, value);
@@ -170,7 +173,7 @@ __device__ __forceinline__ void finish_packed(GmmStorage<Traits>& shared,
                                               const float (&acc)[Traits::kTokens / 2], int width,
                                               PendingTile<Traits>& pending) {
   static_assert(Traits::kTokens == Traits::kDeferredTokens);
-  const Rounding rounding(shared, place, 0);
+  const Rounding rounding(shared, place, block_feature<Traits>(place, 0));
 #pragma unroll
   for (int chunk = 0; chunk < Traits::kTokens / kChunkTokens; ++chunk) {
     if (chunk * kChunkTokens < width) {
@@ -186,26 +189,6 @@ __device__ __forceinline__ void finish_packed(GmmStorage<Traits>& shared,
   }
 }
 
-// Rounds one block of accumulators and stores it at once, where registers have no room for it.
-template <typename Rounding, typename Traits>
-__device__ __forceinline__ void finish_at_once(GmmStorage<Traits>& shared, const GmmArguments& args,
-                                               const ConsumerPlace& place,
-                                               ChunkBuffers<Traits>& buffers,
-                                               const float (&acc)[Traits::kTokens / 2], int width,
-                                               int block) {
-  const Rounding rounding(shared, place, block);
-#pragma unroll
-  for (int chunk = 0; chunk < Traits::kTokens / kChunkTokens; ++chunk) {
-    if (chunk * kChunkTokens >= width) break;
-    uint32_t words[16];
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      rounding.template round<typename Traits::Element>(shared, acc, chunk * 8 + j, words + 2 * j);
-    }
-    store_words<16>(shared, args, place, buffers, words, chunk * kChunkTokens, block);
-  }
-}
-
 // The same with C, which arrives chunk by chunk in the layout of the output and is read back
 // transposed.
 template <typename Traits>
@@ -215,7 +198,7 @@ __device__ __forceinline__ void finish_packed_with_c(
     PendingTile<Traits>& pending) {
   using T = typename Traits::Element;
   static_assert(Traits::kTokens == Traits::kDeferredTokens);
-  const FactorRounding rounding(shared, place, 0);
+  const FactorRounding rounding(shared, place, block_feature<Traits>(place, 0));
   const uint32_t in_chunk = matrix_offset(place);
   const float beta = shared.inputs.beta;
 #pragma unroll

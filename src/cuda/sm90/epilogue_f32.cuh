@@ -22,11 +22,23 @@ template <typename Traits>
 __device__ __forceinline__ void send_wide(const GmmArguments& args, const ConsumerPlace& place,
                                           const Tile& tile, uint32_t chunk, int first) {
   const OutputPlace to = output_place<Traits>(args, place, tile);
-  const CUtensorMap* map = map_of(args.out_map, args.out_maps, to.group);
-  const RaggedRows rows(to.row, to.rows, first);
-  ptx::tma_store_4d(map, chunk, to.feature, rows.bound, rows.end, 1 << 30);
-  ptx::tma_store_4d(map, chunk + kChunkBytes / 2, to.feature + 32, rows.bound, rows.end, 1 << 30);
+  send_chunk(args, to, chunk, to.feature, first);
+  send_chunk(args, to, chunk + kChunkBytes / 2, to.feature + 32, first);
   ptx::bulk_commit_group();
+}
+
+// What send_wide leaves: all threads of the warpgroup.
+__device__ __forceinline__ void store_wide_rest(const GmmArguments& args, const OutputPlace& to,
+                                                uint32_t chunk, int first) {
+  const int feature = args.whole_columns - to.feature;  // within the chunk
+  if (args.whole_columns == args.n || feature < 0 || feature >= kBlockFeatures) return;
+  const int thread = ptx::thread_index() % 128;
+  const int token = thread / 4;
+  const int column = thread % 4;
+  if (args.whole_columns + column >= args.n || first + token >= to.rows) return;
+  const float value = ptx::load_shared(chunk + wide_offset(token, feature + column));
+  float* row = out_row<float>(args, to, first + token);
+  row[args.whole_columns + column] = value;
 }
 
 // C is read from the very place the result is written to.
@@ -73,6 +85,7 @@ __device__ __forceinline__ void finish_wide(GmmStorage<Traits>& shared, const Gm
     }
     buffers.publish(place);
     if (buffers.issuer()) send_wide<Traits>(args, place, tile, base, chunk * kWideChunkTokens);
+    store_wide_rest(args, output_place<Traits>(args, place, tile), base, chunk * kWideChunkTokens);
     if (kFactors && buffers.reads_c()) {
       buffers.load_c(shared, args, place, tile, chunk + Traits::kChunkBuffers);
     }
@@ -95,6 +108,9 @@ __device__ __forceinline__ void store_wide_zeros(GmmStorage<Traits>& shared,
     for (int first = 0; first < tile.rows; first += kWideChunkTokens) {
       send_wide<Traits>(args, place, tile, base, first);
     }
+  }
+  for (int first = 0; first < tile.rows; first += kWideChunkTokens) {
+    store_wide_rest(args, output_place<Traits>(args, place, tile), base, first);
   }
   buffers.advance();
 }

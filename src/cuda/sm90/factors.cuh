@@ -38,8 +38,8 @@ __device__ __forceinline__ float group_beta(const EpilogueArguments& e, int grou
 struct FeatureFactors {
   float bias[2];
 
-  template <typename Traits>
-  __device__ __forceinline__ FeatureFactors(const GmmStorage<Traits>& shared, int first_feature)
+  template <typename Storage>
+  __device__ __forceinline__ FeatureFactors(const Storage& shared, int first_feature)
       : bias{shared.inputs.bias[first_feature], shared.inputs.bias[first_feature + 8]} {}
 
   __device__ __forceinline__ float apply(float acc, int h, const RowFactor& row) const {
@@ -51,8 +51,8 @@ struct FeatureFactors {
 struct RowFactorPair {
   RowFactor row[2];
 
-  template <typename Traits>
-  __device__ __forceinline__ RowFactorPair(const GmmStorage<Traits>& shared, int token) {
+  template <typename Storage>
+  __device__ __forceinline__ RowFactorPair(const Storage& shared, int token) {
     const float4 both = *reinterpret_cast<const float4*>(&shared.inputs.rows[token]);
     row[0] = {both.x, both.y};
     row[1] = {both.z, both.w};

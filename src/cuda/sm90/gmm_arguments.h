@@ -46,11 +46,18 @@ struct GmmArguments {
   const CUtensorMap* weights_maps = nullptr;
   const CUtensorMap* out_maps = nullptr;
   const CUtensorMap* c_maps = nullptr;
+  /// Columns from whole_columns on are no whole 16 bytes of out and are stored by address.
+  int whole_columns = 0;
+  void* out = nullptr;
+  void* const* out_list = nullptr;
+  int64_t out_stride = 0;
   int m = 0;
   int n = 0;
   int k = 0;
-  uint32_t* tile_counter = nullptr;  ///< 0 before and after; null: tile t goes to CTA t mod grid
-  bool zero_other_rows = true;       ///< tail and foreign rows: written with zeros, or left alone
+  uint32_t* tile_counter = nullptr;   ///< 0 before and after; null: tile t goes to CTA t mod grid
+  int list_rows = INT32_MAX;          ///< a group with more of them is a fault (lists of out and C)
+  const uint32_t* skip_if = nullptr;  ///< not 0: an unaligned list, nothing is done
+  bool zero_other_rows = true;        ///< tail and foreign rows: written with zeros, or left alone
   cuda::GroupInputs groups;
   EpilogueArguments epilogue;
 };

@@ -6,13 +6,14 @@
 
 #include "core/text.h"
 #include "cuda/sm90/launch_gmm.h"
-#include "cuda/sm90/list_maps.h"
+#include "cuda/sm90/list_fallback.h"
 
 namespace cadre::sm90 {
 namespace {
 
 // In the order of GmmShapeKind.
-constexpr std::array<std::string_view, 3> kKernels = {"sm90/gmm_256x192", "sm90/gmm_128x256",
+constexpr std::array<std::string_view, 5> kKernels = {"sm90/gmm_256x192", "sm90/gmm_128x192",
+                                                      "sm90/gmm_128x192_c", "sm90/gmm_128x256",
                                                       "sm90/gmm_128x64"};
 
 bool element_kind(DType dtype, ElementKind* kind) {
@@ -48,7 +49,7 @@ bool weights_layout(const plan::Problem& problem, WeightsLayout* layout) {
     return true;
   }
   *layout = {!problem.transpose_rhs, rhs.col_stride};
-  return rhs.row_stride == 1 && rhs.placement == Placement::kStacked;
+  return rhs.row_stride == 1;
 }
 
 /// What the copy engine must know of an operand's matrices.
@@ -63,7 +64,7 @@ std::string refuse_operand(std::string_view name, const plan::OperandLayout& lay
                            const Rows& rows) {
   constexpr int64_t kMaxStrideBytes = int64_t{1} << 34;  // the ragged map's own limit, below TMA's
   const auto size = static_cast<int64_t>(size_of(layout.dtype));
-  if (layout.alignment_bytes < 16) {
+  if (layout.alignment_bytes < 16 && !is_unread_list(layout)) {
     return text(name, ": base isn't known to be a multiple of 16 bytes");
   }
   if (rows.stride < rows.columns) return text(name, ": rows overlap");
@@ -106,10 +107,6 @@ std::string refuse(const plan::Problem& problem) {
   if (problem.out.col_stride != 1) return "out: rows aren't contiguous";
   WeightsLayout weights{};
   if (!weights_layout(problem, &weights)) return "rhs: neither rows nor columns are contiguous";
-  // The copy engine stores whole pieces of 16 bytes.
-  if (problem.n * static_cast<int64_t>(size_of(problem.out.dtype)) % 16 != 0) {
-    return "out: n is no multiple of 16 bytes";
-  }
   const int64_t rhs_columns = weights.transposed ? problem.k : problem.n;
   std::string reason = refuse_operand("lhs", problem.lhs, {problem.k, problem.lhs.row_stride});
   if (reason.empty()) {
@@ -134,7 +131,7 @@ GmmExtent extent_of(const plan::Problem& problem) {
           .k = problem.k,
           .num_groups = problem.num_groups,
           .average_rows = problem.average_rows,
-          .plain_output = problem.out.dtype != DType::kF32 && !problem.has_beta};
+          .output = {.is_f32 = problem.out.dtype == DType::kF32, .has_c = problem.has_beta}};
 }
 
 FactorVector factor_vector(const TensorView& view) {
@@ -165,6 +162,16 @@ EpilogueArguments epilogue_arguments(const plan::Operands& operands, cuda::Carri
   return epilogue;
 }
 
+size_t own_scratch_bytes(const plan::Problem& problem) {
+  int64_t lists = problem.rhs.placement == Placement::kList ? 1 : 0;
+  if (problem.out.placement == Placement::kList) {
+    lists += problem.has_beta ? 2 : 1;
+  } else if (problem.c.placement == Placement::kList) {
+    lists += 1;
+  }
+  return gmm_scratch_bytes(lists, problem.num_local_groups);
+}
+
 class GmmFamily final : public cuda::KernelFamily {
  public:
   std::span<const std::string_view> kernels() const override { return kKernels; }
@@ -188,14 +195,14 @@ class GmmFamily final : public cuda::KernelFamily {
                                   kKernels.begin());
     }
     const auto kind = static_cast<GmmShapeKind>(shape);
-    if (kind == GmmShapeKind::kLarge && !extent.plain_output) {
-      return Status::unsupported(text(pinned, " writes 16-bit output without c alone"));
+    if (!takes_output(kind, extent.output)) {
+      return Status::unsupported(text(pinned, " writes no such output"));
     }
     config->kernel = std::string(kKernels[shape]);
     config->tile_m = max_tokens(kind);
     config->tile_n = tile_features(kind);
     config->tile_k = 64;
-    config->stages = kind == GmmShapeKind::kNarrow ? 8 : kind == GmmShapeKind::kLarge ? 3 : 4;
+    config->stages = pipeline_stages(kind);
     config->cluster = 1;
     config->threads = 384;
     return {};
@@ -203,12 +210,7 @@ class GmmFamily final : public cuda::KernelFamily {
 
   size_t scratch_bytes(const plan::Problem& problem,
                        const plan::Config& /*config*/) const override {
-    size_t lists = problem.rhs.placement == Placement::kList ? 1 : 0;
-    if (problem.out.placement == Placement::kList)
-      lists += problem.has_beta ? 2 : 1;
-    else if (problem.c.placement == Placement::kList)
-      lists += 1;
-    return lists * static_cast<size_t>(problem.num_local_groups) * sizeof(CUtensorMap);
+    return scratch_with_fallback(problem, own_scratch_bytes(problem));
   }
 
   Status launch(const cuda::Launch& launch, const plan::Problem& problem,
@@ -237,6 +239,10 @@ class GmmFamily final : public cuda::KernelFamily {
       call.c = operands.c.data;
       call.c_stride = operands.c.row_stride != 0 ? operands.c.row_stride : problem.n;
       call.c_list = problem.c.given() ? words.add_list(operands.c) : call.out_list;
+      if (problem.c.placement == Placement::kList) call.list_rows = operands.c.rows.uniform;
+    }
+    if (problem.out.placement == Placement::kList) {
+      call.list_rows = std::min(call.list_rows, operands.out.rows.uniform);
     }
     call.groups = cuda::group_inputs(launch, problem, operands.group_sizes, operands.host_offsets,
                                      operands.group_offset, &words);
@@ -252,7 +258,10 @@ class GmmFamily final : public cuda::KernelFamily {
         std::find(kKernels.begin(), kKernels.end(), config.kernel) - kKernels.begin();
     GmmConfig chosen{.shape = static_cast<GmmShapeKind>(kernel)};
     chosen.ctas = gmm_ctas(extent_of(problem), chosen.shape, launch.sm_count);
-    return launch_gmm(launch, call, chosen);
+    Status status = launch_gmm(launch, call, chosen);
+    if (!status.ok() || !has_unread_list(problem)) return status;
+    return launch_fallback(launch, problem, operands, list_verdict(launch),
+                           own_scratch_bytes(problem));
   }
 };
 

@@ -3,6 +3,7 @@
 
 #include "cuda/sm90/gmm_instances.h"
 #include "cuda/sm90/gmm_kernel.cuh"
+#include "cuda/sm90/turn_kernel.cuh"
 
 namespace cadre::sm90 {
 
@@ -13,11 +14,22 @@ GmmInstance instance_of() {
           .token_box = Traits::kTokenBox};
 }
 
+template <typename Traits>
+GmmInstance turn_instance_of() {
+  return {.kernel = &gmm_turn_kernel<Traits>,
+          .shared_bytes = sizeof(TurnStorage<Traits>),
+          .token_box = Traits::kTokenBox};
+}
+
 template <typename T, ptx::Major kWeights>
 GmmInstance instance_for(const GmmConfig& config) {
   switch (config.shape) {
     case GmmShapeKind::kLarge:
       return instance_of<GmmTraits<T, kWeights, LargeShape>>();
+    case GmmShapeKind::kTurn:
+      return turn_instance_of<GmmTraits<T, kWeights, TurnShape>>();
+    case GmmShapeKind::kTurnWithC:
+      return turn_instance_of<GmmTraits<T, kWeights, TurnShapeWithC>>();
     case GmmShapeKind::kNarrow:
       return instance_of<GmmTraits<T, kWeights, NarrowShape>>();
     default:

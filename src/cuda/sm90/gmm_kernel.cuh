@@ -30,11 +30,11 @@ __device__ void init_barriers(GmmStorage<Traits>& shared) {
     init(shared.stage_full[i], 1);
     init(shared.stage_empty[i], kConsumers);
   }
-  for (int i = 0; i < kRingSlots; ++i) {
+  for (int i = 0; i < Traits::kRingSlots; ++i) {
     init(shared.ring_full[i], 1);
     init(shared.ring_empty[i], kConsumerWarps + 2);  // and the two producers
   }
-  init(shared.inputs_full, 32);
+  init(shared.inputs_full, 1);
   init(shared.inputs_empty, kConsumerWarps);
   for (auto& of_warpgroup : shared.c_full) {
     for (uint64_t& barrier : of_warpgroup) init(barrier, 1);
@@ -58,6 +58,7 @@ __global__ void __launch_bounds__(kGmmThreads, 1)
   __syncthreads();
   ptx::grid_dependency_wait();
   ptx::grid_dependency_launch();
+  if (args.skip_if != nullptr && *args.skip_if != 0) return;
 
   // Roles. Registers: 128 x 40 + 256 x 232 = 64,512, all there are.
   const int warpgroup = ptx::uniform(threadIdx.x / 128);

@@ -15,7 +15,6 @@ inline constexpr int kTokenStep = 16;  // widths of token tiles: operand B of wg
 inline constexpr int kChunkTokens =
     64;  // 16-bit output leaves in chunks of 64 tokens x 64 features
 inline constexpr int kChunkBytes = 8192;
-inline constexpr int kRingSlots = 2;
 inline constexpr int kTokenStepK = 32 >> 4;  // a k16 step along tokens' rows of K, in 16 bytes
 
 // What one instantiation fixes.
@@ -23,18 +22,24 @@ template <typename T, ptx::Major kWeights_, typename Shape>
 struct GmmTraits : Shape {
   using Element = T;
   static constexpr ptx::Major kWeights = kWeights_;
-  static constexpr int kFeatures = kConsumers * Shape::kBlocks * kBlockFeatures;
+  static constexpr int kFeatures = Shape::kSharers * Shape::kBlocks * kBlockFeatures;
   static constexpr int kWeightBytes = kFeatures * kTileK * 2;
   static constexpr int kStageBytes = kWeightBytes + Shape::kTokens * kTileK * 2;
   static constexpr int kWeightStep =
       (kWeights == ptx::Major::kK ? 32 : 16 * 128) >> 4;  // a k16 step, in 16 bytes
 };
 
-// kBlocks: blocks of 64 features for each warpgroup; kTokens: widest token tile; kDeferredTokens:
-// those whose results may wait in registers beside the next tile's accumulators; kTokenBox: rows of
-// one TMA box of tokens; kGeneral: C and fp32 output too. Shared memory (227 KB) holds the stages,
-// 3 KB for the rest, and what is left for chunks.
-struct LargeShape {  // the fewest bytes into the multiprocessor: 3 x 56 KB, 3 chunks a warpgroup
+// kSharers: warpgroups that share a tile; kBlocks: blocks of 64 features for each of them; kTokens:
+// widest token tile; kDeferredTokens: those whose results may wait in registers beside the next
+// tile's accumulators; kTokenBox: rows of one TMA box of tokens; kGeneral: C and fp32 output too.
+// Shared memory (227 KB) holds the stages, 3 KB for the rest, and what is left for chunks.
+// Both warpgroups work on one tile.
+struct SharedShape {
+  static constexpr int kSharers = kConsumers;
+  static constexpr int kRingSlots = 2;
+};
+struct LargeShape
+    : SharedShape {  // the fewest bytes into the multiprocessor: 3 x 56 KB, 3 chunks a warpgroup
   static constexpr int kBlocks = 2;
   static constexpr int kTokens = 192;
   static constexpr int kDeferredTokens = 0;
@@ -43,7 +48,7 @@ struct LargeShape {  // the fewest bytes into the multiprocessor: 3 x 56 KB, 3 c
   static constexpr int kChunkBuffers = 3;
   static constexpr bool kGeneral = false;
 };
-struct GeneralShape {  // 4 x 48 KB, 2 chunks
+struct GeneralShape : SharedShape {  // 4 x 48 KB, 2 chunks
   static constexpr int kBlocks = 1;
   static constexpr int kTokens = 256;
   static constexpr int kDeferredTokens = 256;
@@ -52,7 +57,7 @@ struct GeneralShape {  // 4 x 48 KB, 2 chunks
   static constexpr int kChunkBuffers = 2;
   static constexpr bool kGeneral = true;
 };
-struct NarrowShape {  // few rows a group, 8 x 24 KB, 2 chunks
+struct NarrowShape : SharedShape {  // few rows a group, 8 x 24 KB, 2 chunks
   static constexpr int kBlocks = 1;
   static constexpr int kTokens = 64;
   static constexpr int kDeferredTokens = 64;
@@ -61,6 +66,10 @@ struct NarrowShape {  // few rows a group, 8 x 24 KB, 2 chunks
   static constexpr int kChunkBuffers = 2;
   static constexpr bool kGeneral = true;
 };
+
+// A consumer thread's sums: fp32, [block][8-token group * 4 + element].
+template <typename Traits>
+using Accumulators = float[Traits::kBlocks][Traits::kTokens / 2];
 
 // One unit of work as the scheduler hands it to the other roles.
 struct Tile {
@@ -111,13 +120,13 @@ template <typename Traits>
 struct GmmStorage {
   alignas(1024) unsigned char stages[Traits::kStages][Traits::kStageBytes];
   alignas(1024) unsigned char chunks[kConsumers][Traits::kChunkBuffers][kChunkBytes];
-  alignas(16) Tile ring[kRingSlots];
-  alignas(16) OutputPlace pending[kConsumers];
+  alignas(16) Tile ring[Traits::kRingSlots];
+  alignas(16) OutputPlace pending[kConsumers][2];  // of this tile and of the one before
   alignas(16) EpilogueInputs<Traits> inputs;
   uint64_t stage_full[Traits::kStages];
   uint64_t stage_empty[Traits::kStages];
-  uint64_t ring_full[kRingSlots];
-  uint64_t ring_empty[kRingSlots];
+  uint64_t ring_full[Traits::kRingSlots];
+  uint64_t ring_empty[Traits::kRingSlots];
   uint64_t inputs_full;
   uint64_t inputs_empty;
   uint64_t c_full[kConsumers][Traits::kChunkBuffers];
@@ -132,6 +141,7 @@ class Cursor {
   __device__ __forceinline__ uint32_t previous_slot() const { return (count_ - 1) % kSlots; }
   __device__ __forceinline__ uint32_t parity() const { return count_ / kSlots % 2; }
   __device__ __forceinline__ void advance() { ++count_; }
+  __device__ __forceinline__ void advance_by(int steps) { count_ += steps; }
   __device__ __forceinline__ Cursor next() const {
     Cursor cursor = *this;
     cursor.advance();
@@ -155,6 +165,11 @@ class Cursor<kSlots, false> {
       slot_ = 0;
       parity_ ^= 1;
     }
+  }
+  __device__ __forceinline__ void advance_by(int steps) {
+    const uint32_t reached = slot_ + steps;
+    parity_ ^= reached / kSlots & 1;
+    slot_ = reached % kSlots;
   }
 
  private:

@@ -7,16 +7,40 @@ namespace cadre::sm90 {
 
 int max_tokens(GmmShapeKind shape) {
   switch (shape) {
-    case GmmShapeKind::kLarge:
-      return 192;
+    case GmmShapeKind::kGeneral:
+      return 256;
     case GmmShapeKind::kNarrow:
       return 64;
     default:
-      return 256;
+      return 192;
   }
 }
 
 int tile_features(GmmShapeKind shape) { return shape == GmmShapeKind::kLarge ? 256 : 128; }
+
+int pipeline_stages(GmmShapeKind shape) {
+  switch (shape) {
+    case GmmShapeKind::kLarge:
+      return 3;
+    case GmmShapeKind::kTurn:
+      return 5;
+    case GmmShapeKind::kNarrow:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
+bool takes_output(GmmShapeKind shape, const GmmOutput& output) {
+  switch (shape) {
+    case GmmShapeKind::kLarge:
+      return !output.is_f32 && !output.has_c;
+    case GmmShapeKind::kTurn:
+      return !output.has_c;
+    default:
+      return true;
+  }
+}
 
 GmmConfig choose_gmm_config(const GmmExtent& extent, int sm_count) {
   const int64_t groups = std::max<int64_t>(extent.num_groups, 1);
@@ -27,7 +51,10 @@ GmmConfig choose_gmm_config(const GmmExtent& extent, int sm_count) {
   // them in flight.
   if (rows <= 48) {
     config.shape = GmmShapeKind::kNarrow;
-  } else if (extent.plain_output && rows >= 320) {
+  } else if (extent.output.has_c || extent.output.is_f32) {
+    // What it takes to finish such a tile is hidden behind the other warpgroup's products.
+    config.shape = extent.output.has_c ? GmmShapeKind::kTurnWithC : GmmShapeKind::kTurn;
+  } else if (rows >= 320) {
     // A quarter fewer bytes into the multiprocessor. Around 256 rows the 256 tokens of the other
     // shape fit better: one pass over the weights for half of the groups.
     config.shape = GmmShapeKind::kLarge;

@@ -1,12 +1,16 @@
 // See launch_gmm.h.
 #include "cuda/sm90/launch_gmm.h"
 
+#include <algorithm>
+
 #include "cuda/sm90/gmm_instances.h"
 #include "cuda/sm90/list_maps.h"
 #include "cuda/tensor_map.h"
 
 namespace cadre::sm90 {
 namespace {
+
+constexpr size_t kListVerdictBytes = 256;
 
 CUtensorMapDataType map_type(ElementKind kind) {
   switch (kind) {
@@ -54,9 +58,10 @@ cuda::TensorMapSpec weights_spec(const GmmCall& call) {
 }
 
 /// out and C: chunks of 8 KB, 128 bytes wide (two side by side for fp32).
-cuda::TensorMapSpec rows_spec(const GmmCall& call, const void* base, int64_t stride) {
+cuda::TensorMapSpec rows_spec(const GmmCall& call, const void* base, int64_t stride,
+                              int64_t columns) {
   const bool wide = call.epilogue.out == ElementKind::kF32;
-  return cuda::ragged_map(base, map_type(call.epilogue.out), static_cast<uint64_t>(call.n),
+  return cuda::ragged_map(base, map_type(call.epilogue.out), static_cast<uint64_t>(columns),
                           static_cast<uint64_t>(stride), {wide ? 32u : 64u, wide ? 32u : 64u});
 }
 
@@ -68,43 +73,63 @@ bool encode_maps(const GmmCall& call, const GmmInstance& instance, GmmArguments*
   }
   ok = ok && encode_tensor_map(weights_spec(call), &args->weights_map);
   const void* out = base_or_any(call.out, call.out_list);
-  ok = ok && encode_tensor_map(rows_spec(call, out, call.out_stride), &args->out_map);
+  // A map needs a column; without a whole piece of 16 bytes this one is never used.
+  const int64_t columns = std::max<int64_t>(args->whole_columns, 1);
+  ok = ok && encode_tensor_map(rows_spec(call, out, call.out_stride, columns), &args->out_map);
   if (call.epilogue.has_c) {
     const void* c = base_or_any(call.c, call.c_list);
-    ok = ok && encode_tensor_map(rows_spec(call, c, call.c_stride), &args->c_map);
+    ok = ok && encode_tensor_map(rows_spec(call, c, call.c_stride, call.n), &args->c_map);
   }
   return ok;
 }
 
-/// Maps of listed operands, one after the other in the scratch memory.
+/// Maps of listed operands, one after the other in the scratch memory behind the verdict.
 Status make_maps_of_lists(const cuda::Launch& launch, const GmmCall& call, GmmArguments* args) {
   struct List {
     void* const* pointers;
     const CUtensorMap& pattern;
     const CUtensorMap** maps;
   };
-  const List lists[] = {{call.rhs_list, args->weights_map, &args->weights_maps},
+  const List given[] = {{call.rhs_list, args->weights_map, &args->weights_maps},
                         {call.out_list, args->out_map, &args->out_maps},
                         {call.epilogue.has_c ? call.c_list : nullptr, args->c_map, &args->c_maps}};
-  auto* next = static_cast<CUtensorMap*>(launch.workspace.scratch());
-  for (const List& list : lists) {
-    if (list.pointers == nullptr) continue;
-    const Status made =
-        make_list_maps(launch, list.pattern, list.pointers, call.groups.num_local, next);
-    if (!made.ok()) return made;
-    *list.maps = next;
+  auto* scratch = static_cast<char*>(launch.workspace.scratch());
+  auto* next = reinterpret_cast<CUtensorMap*>(scratch + kListVerdictBytes);
+  MappedLists lists;
+  lists.count = call.groups.num_local;
+  for (int i = 0; i < 3; ++i) {
+    if (given[i].pointers == nullptr) continue;
+    lists.lists[i] = {given[i].pointers, given[i].pattern, next};
+    *given[i].maps = next;
     next += call.groups.num_local;
   }
-  return {};
+  if (next == reinterpret_cast<CUtensorMap*>(scratch + kListVerdictBytes)) return {};
+  lists.unaligned = list_verdict(launch);
+  args->skip_if = lists.unaligned;
+  return make_list_maps(launch, lists);
 }
 
 }  // namespace
+
+size_t gmm_scratch_bytes(int64_t lists, int64_t num_local) {
+  if (lists == 0) return 0;
+  return kListVerdictBytes + static_cast<size_t>(lists * num_local) * sizeof(CUtensorMap);
+}
+
+uint32_t* list_verdict(const cuda::Launch& launch) {
+  return static_cast<uint32_t*>(launch.workspace.scratch());
+}
 
 Status launch_gmm(const cuda::Launch& launch, const GmmCall& call, const GmmConfig& config) {
   const GmmInstance instance = call.element == ElementKind::kBf16
                                    ? gmm_instance_bf16(call.transposed_rhs, config)
                                    : gmm_instance_f16(call.transposed_rhs, config);
   GmmArguments args;
+  const int64_t piece = call.epilogue.out == ElementKind::kF32 ? 4 : 8;  // elements in 16 bytes
+  args.whole_columns = static_cast<int>(call.n / piece * piece);
+  args.out = call.out;
+  args.out_list = call.out_list;
+  args.out_stride = call.out_stride;
   if (!encode_maps(call, instance, &args)) {
     return Status::internal(text(launch.op, ": the driver rejected a tensor map"));
   }
@@ -115,6 +140,7 @@ Status launch_gmm(const cuda::Launch& launch, const GmmCall& call, const GmmConf
   args.groups = call.groups;
   args.zero_other_rows = call.zero_other_rows;
   args.tile_counter = call.tile_counter;
+  args.list_rows = static_cast<int>(std::min<int64_t>(call.list_rows, INT32_MAX));
   args.epilogue = call.epilogue;
   args.epilogue.has_factors = has_factors(args.epilogue);
   const cuda::GridShape shape{.blocks = static_cast<unsigned>(config.ctas),

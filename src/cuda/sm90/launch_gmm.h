@@ -10,8 +10,8 @@
 
 namespace cadre::sm90 {
 
-/// A checked call; strides in elements, rows contiguous. Every base, list pointer and stride is a
-/// multiple of 16 bytes, and so is n in out's type.
+/// A checked call; strides in elements, rows contiguous. Every base and stride is a multiple of 16
+/// bytes.
 struct GmmCall {
   ElementKind element = ElementKind::kBf16;  ///< of lhs and rhs: kBf16 or kF16
   bool transposed_rhs = true;                ///< rhs is [g, n, k], else [g, k, n]
@@ -27,16 +27,24 @@ struct GmmCall {
   int64_t out_stride = 0;
   const void* c = nullptr;  ///< with epilogue.has_c: read where beta is not 0
   int64_t c_stride = 0;
-  /// Device arrays of num_local pointers, in place of the base above. Each needs num_local tensor
-  /// maps of scratch.
+  /// Device arrays of num_local pointers, in place of the base above. Unaligned ones are found on
+  /// the device (list_verdict).
   void* const* rhs_list = nullptr;
   void* const* out_list = nullptr;
   void* const* c_list = nullptr;
+  int64_t list_rows = INT32_MAX;  ///< rows that every matrix of the lists of out and C holds
   cuda::GroupInputs groups;
   bool zero_other_rows = true;
   uint32_t* tile_counter = nullptr;  ///< 0 before and after; null: a fixed order of tiles
   EpilogueArguments epilogue;        ///< has_factors is set by launch_gmm
 };
+
+/// Scratch of a call with that many lists among rhs, out and C.
+size_t gmm_scratch_bytes(int64_t lists, int64_t num_local);
+
+/// The word in the scratch that is not 0 when a list's pointer is unaligned: then the kernel has
+/// done nothing.
+uint32_t* list_verdict(const cuda::Launch& launch);
 
 Status launch_gmm(const cuda::Launch& launch, const GmmCall& call, const GmmConfig& config);
 

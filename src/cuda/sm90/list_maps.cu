@@ -7,24 +7,33 @@
 namespace cadre::sm90 {
 namespace {
 
-__global__ void list_maps_kernel(const __grid_constant__ CUtensorMap pattern, void* const* pointers,
-                                 int64_t count, CUtensorMap* maps) {
-  const int64_t group = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (group >= count) return;
-  maps[group] = pattern;
-  ptx::replace_tensor_map_address(maps + group, pointers[group]);
-  ptx::fence_tensor_map_release();
+constexpr int kThreads = 256;
+
+// One block: the verdict over all pointers needs no second kernel.
+__global__ void __launch_bounds__(kThreads)
+    list_maps_kernel(const __grid_constant__ MappedLists lists) {
+  int unaligned = 0;
+  for (const MappedList& list : lists.lists) {
+    if (list.pointers == nullptr) continue;
+    for (int64_t group = threadIdx.x; group < lists.count; group += kThreads) {
+      void* const pointer = list.pointers[group];
+      if (reinterpret_cast<uint64_t>(pointer) % 16 != 0) {
+        unaligned = 1;
+        continue;
+      }
+      list.maps[group] = list.pattern;
+      ptx::replace_tensor_map_address(list.maps + group, pointer);
+      ptx::fence_tensor_map_release();
+    }
+  }
+  unaligned = __syncthreads_or(unaligned);
+  if (threadIdx.x == 0) *lists.unaligned = unaligned != 0 ? 1u : 0u;
 }
 
 }  // namespace
 
-Status make_list_maps(const cuda::Launch& launch, const CUtensorMap& pattern, void* const* pointers,
-                      int64_t count, CUtensorMap* maps) {
-  constexpr int64_t kThreads = 64;
-  const cuda::GridShape shape{.blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads),
-                              .threads = kThreads};
-  return cuda::launch_kernel(launch, "list_maps", list_maps_kernel, shape, pattern, pointers, count,
-                             maps);
+Status make_list_maps(const cuda::Launch& launch, const MappedLists& lists) {
+  return cuda::launch_kernel(launch, "list_maps", list_maps_kernel, {.threads = kThreads}, lists);
 }
 
 }  // namespace cadre::sm90

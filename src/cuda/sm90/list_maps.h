@@ -10,9 +10,21 @@
 
 namespace cadre::sm90 {
 
-/// maps[i] becomes `pattern` with the base pointers[i], for i < count. All pointers are device
-/// memory and multiples of 16 bytes.
-Status make_list_maps(const cuda::Launch& launch, const CUtensorMap& pattern, void* const* pointers,
-                      int64_t count, CUtensorMap* maps);
+struct MappedList {
+  void* const* pointers = nullptr;  ///< on the device; null: no list
+  CUtensorMap pattern;
+  CUtensorMap* maps = nullptr;
+};
+
+/// Plain: it travels as a kernel parameter.
+struct MappedLists {
+  MappedList lists[3];
+  int64_t count = 0;  ///< groups: pointers of each list
+  uint32_t* unaligned = nullptr;
+};
+
+/// maps[i] of each list becomes `pattern` with the base pointers[i]. *unaligned becomes 1 when a
+/// pointer is no multiple of 16 bytes, whose map must not be used, else 0.
+Status make_list_maps(const cuda::Launch& launch, const MappedLists& lists);
 
 }  // namespace cadre::sm90

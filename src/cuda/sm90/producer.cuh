@@ -7,6 +7,7 @@
 #include "cuda/ptx/fences.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/tma.cuh"
+#include "cuda/ptx/warp.cuh"
 #include "cuda/sm90/factors.cuh"
 #include "cuda/sm90/gmm_arguments.h"
 #include "cuda/sm90/gmm_storage.cuh"
@@ -34,30 +35,38 @@ __device__ __forceinline__ void load_tokens(const GmmArguments& args, const Tile
   }
 }
 
+// Where a tile's weights are and how many of them it takes.
+struct WeightsPlace {
+  const CUtensorMap* map;
+  int group;  // coordinate in the map
+  int feature;
+};
+
 // Loads the weights of one stage as blocks of 64 features: two with each box of rows of K, one with
 // each box of rows of features.
 template <typename Traits>
-__device__ __forceinline__ void load_weights(const CUtensorMap& map, int feature, int group,
-                                             uint32_t destination, uint32_t full, int k) {
+__device__ __forceinline__ void load_weights(const WeightsPlace& place, uint32_t destination,
+                                             uint32_t full, int k) {
   constexpr bool kRowsOfK = Traits::kWeights == ptx::Major::kK;
-  constexpr int kBoxFeatures = kRowsOfK ? 2 * kBlockFeatures : kBlockFeatures;
+  constexpr int kBoxBlocks = kRowsOfK ? 2 : 1;
 #pragma unroll
-  for (int first = 0; first < Traits::kFeatures; first += kBoxFeatures) {
-    const uint32_t to = destination + first / kBlockFeatures * kBlockBytes;
+  for (int block = 0; block < Traits::kFeatures / kBlockFeatures; block += kBoxBlocks) {
+    const uint32_t to = destination + block * kBlockBytes;
+    const int feature = place.feature + block * kBlockFeatures;
     if constexpr (kRowsOfK) {
-      ptx::tma_load_3d(to, &map, full, ptx::kEvictNormal, k, feature + first, group);
+      ptx::tma_load_3d(to, place.map, full, ptx::kEvictNormal, k, feature, place.group);
     } else {
-      ptx::tma_load_3d(to, &map, full, ptx::kEvictNormal, feature + first, k, group);
+      ptx::tma_load_3d(to, place.map, full, ptx::kEvictNormal, feature, k, place.group);
     }
   }
 }
 
 // Fills stage after stage with the tile's features and `width` tokens of 64 of K. Past k, n and m
 // the copy engine writes zeros.
-template <typename Traits>
-__device__ void produce_operands(GmmStorage<Traits>& shared, const GmmArguments& args) {
+template <typename Traits, typename Storage>
+__device__ void produce_operands(Storage& shared, const GmmArguments& args) {
   const int k_blocks = (args.k + kTileK - 1) / kTileK;
-  Cursor<kRingSlots> ring;
+  Cursor<Traits::kRingSlots> ring;
   Cursor<Traits::kStages> stage;
   int mapped_group = -1;
   while (true) {
@@ -67,12 +76,11 @@ __device__ void produce_operands(GmmStorage<Traits>& shared, const GmmArguments&
     if (Tile::kind(tile.control) == Tile::kEnd) return;
     if (Tile::kind(tile.control) == Tile::kZero) continue;
 
-    const CUtensorMap* weights = &args.weights_map;
-    int weights_group = tile.group;
+    WeightsPlace weights{.map = &args.weights_map, .group = tile.group, .feature = tile.feature};
     if (args.weights_maps != nullptr) {
-      weights = args.weights_maps + tile.group;
-      weights_group = 0;
-      if (mapped_group != tile.group) ptx::fence_tensor_map_acquire(weights);
+      weights.map = args.weights_maps + tile.group;
+      weights.group = 0;
+      if (mapped_group != tile.group) ptx::fence_tensor_map_acquire(weights.map);
       mapped_group = tile.group;
     }
     const uint32_t bytes = Traits::kWeightBytes + Tile::width(tile.control) * kTileK * 2;
@@ -83,53 +91,58 @@ __device__ void produce_operands(GmmStorage<Traits>& shared, const GmmArguments&
       ptx::mbarrier_wait(ptx::shared_address(&shared.stage_empty[stage.slot()]),
                          stage.parity() ^ 1);
       ptx::mbarrier_arrive_expect(full, bytes);
-      load_weights<Traits>(*weights, tile.feature, weights_group, base, full, k);
+      load_weights<Traits>(weights, base, full, k);
       load_tokens<Traits>(args, tile, base + Traits::kWeightBytes, full, k);
       stage.advance();
     }
   }
 }
 
-// One warp: puts the factors of each product tile into shared memory while its products run.
-template <typename Traits>
-__device__ void produce_epilogue_inputs(GmmStorage<Traits>& shared, const GmmArguments& args) {
+// One warp: the factors of a product tile into shared memory, once those of the one before have
+// been used.
+template <typename Traits, typename Storage>
+__device__ __forceinline__ void load_factors(Storage& shared, const GmmArguments& args,
+                                             const Tile& tile, uint32_t parity) {
   const EpilogueArguments& epilogue = args.epilogue;
   const int lane = threadIdx.x % 32;
-  const bool needed = epilogue.has_factors;
   const bool scales_bias = has_bias(epilogue) && epilogue.bias_scale.data != nullptr;
-  EpilogueInputs<Traits>& inputs = shared.inputs;
-  Cursor<kRingSlots> ring;
+  auto& inputs = shared.inputs;
+  ptx::mbarrier_wait(ptx::shared_address(&shared.inputs_empty), parity ^ 1);
+  const float alpha = epilogue.alpha.data != nullptr ? read_factor(epilogue.alpha, tile.group)
+                                                     : epilogue.alpha_value;
+  for (int t = lane; t < tile.rows; t += 32) {
+    const float scale =
+        epilogue.row_scale.data != nullptr ? read_factor(epilogue.row_scale, tile.row + t) : 1.0f;
+    const float bias_scale = scales_bias ? read_factor(epilogue.bias_scale, tile.row + t) : 1.0f;
+    inputs.rows[t] = {.product = scale * alpha, .bias = scale * bias_scale};
+  }
+  FactorVector bias = epilogue.bias;
+  int64_t bias_begin = tile.group * epilogue.bias_group_stride;
+  if (epilogue.bias_list != nullptr) {
+    bias.data = epilogue.bias_list[tile.group];
+    bias_begin = 0;
+  }
+  for (int f = lane; f < Traits::kFeatures; f += 32) {
+    const bool present = bias.data != nullptr && tile.feature + f < args.n;
+    inputs.bias[f] = present ? read_factor(bias, tile.feature + f, bias_begin)
+                             : -0.0f;  // x + -0 is x for every x
+  }
+  if (lane == 0) inputs.beta = group_beta(epilogue, tile.group);
+  if (ptx::first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared.inputs_full));
+}
+
+// The same for all tiles, while their products run.
+template <typename Traits>
+__device__ void produce_epilogue_inputs(GmmStorage<Traits>& shared, const GmmArguments& args) {
+  Cursor<Traits::kRingSlots> ring;
   uint32_t parity = 0;
   while (true) {
     const Tile tile = read_tile(shared, ring);
-    __syncwarp();
-    if (lane == 0) release_tile(shared, ring);
+    if (ptx::first_of_warp()) release_tile(shared, ring);
     ring.advance();
     if (Tile::kind(tile.control) == Tile::kEnd) return;
-    if (Tile::kind(tile.control) == Tile::kZero || !needed) continue;
-
-    ptx::mbarrier_wait(ptx::shared_address(&shared.inputs_empty), parity ^ 1);
-    const float alpha = epilogue.alpha.data != nullptr ? read_factor(epilogue.alpha, tile.group)
-                                                       : epilogue.alpha_value;
-    for (int t = lane; t < tile.rows; t += 32) {
-      const float scale =
-          epilogue.row_scale.data != nullptr ? read_factor(epilogue.row_scale, tile.row + t) : 1.0f;
-      const float bias_scale = scales_bias ? read_factor(epilogue.bias_scale, tile.row + t) : 1.0f;
-      inputs.rows[t] = {.product = scale * alpha, .bias = scale * bias_scale};
-    }
-    FactorVector bias = epilogue.bias;
-    int64_t bias_begin = tile.group * epilogue.bias_group_stride;
-    if (epilogue.bias_list != nullptr) {
-      bias.data = epilogue.bias_list[tile.group];
-      bias_begin = 0;
-    }
-    for (int f = lane; f < Traits::kFeatures; f += 32) {
-      const bool present = bias.data != nullptr && tile.feature + f < args.n;
-      inputs.bias[f] = present ? read_factor(bias, tile.feature + f, bias_begin)
-                               : -0.0f;  // x + -0 is x for every x
-    }
-    if (lane == 0) inputs.beta = group_beta(epilogue, tile.group);
-    ptx::mbarrier_arrive(ptx::shared_address(&shared.inputs_full));  // each lane: its own writes
+    if (Tile::kind(tile.control) == Tile::kZero || !args.epilogue.has_factors) continue;
+    load_factors<Traits>(shared, args, tile, parity);
     parity ^= 1;
   }
 }

@@ -104,7 +104,11 @@ class GroupWindow {
     group_ = zero_ ? 0 : static_cast<int>(local);
     const int64_t row_end = warp_inclusive_sum<int64_t>(rows, lane_);
     rows_in_window_ = from64(31, row_end);
-    set_rows(static_cast<int>(row_base_ + row_end - rows), static_cast<int>(rows));
+    const int row = static_cast<int>(row_base_ + row_end - rows);
+    // The matrices of a list hold so many rows and no more.
+    const bool too_many = zero_ == 0 && rows > args_.list_rows;
+    if (__any_sync(0xffffffffu, too_many)) report(plan::DeviceFault::kExtent);
+    set_rows(row, too_many ? args_.list_rows : static_cast<int>(rows));
   }
 
   // The rows after the last good group, as one more group that lane 0 holds.
@@ -180,11 +184,11 @@ class GroupWindow {
 // are claimed when there is room for them, so that CTAs with narrow tiles take more of them. Each
 // CTA that had a first tile fails to claim exactly once, so the claim numbered (tiles - 1) is the
 // last of all, and whoever gets it leaves the counter at 0.
-template <typename Traits>
-__device__ void schedule(GmmStorage<Traits>& shared, const GmmArguments& args) {
+template <typename Traits, typename Storage>
+__device__ void schedule(Storage& shared, const GmmArguments& args) {
   const int lane = threadIdx.x % 32;
   GroupWindow<Traits> groups(args, lane);
-  Cursor<kRingSlots> ring;
+  Cursor<Traits::kRingSlots> ring;
   int64_t index = blockIdx.x;
   int64_t claim = -1;
   while (true) {
@@ -212,16 +216,14 @@ __device__ void schedule(GmmStorage<Traits>& shared, const GmmArguments& args) {
 
 // The reading side: every thread that reads a tile waits for it; one thread of each reading warp
 // hands it back after the warp's last read.
-template <typename Traits>
-__device__ __forceinline__ const Tile& read_tile(GmmStorage<Traits>& shared,
-                                                 const Cursor<kRingSlots>& ring) {
+template <typename Storage, int kSlots>
+__device__ __forceinline__ const Tile& read_tile(Storage& shared, const Cursor<kSlots>& ring) {
   ptx::mbarrier_wait(ptx::shared_address(&shared.ring_full[ring.slot()]), ring.parity());
   return shared.ring[ring.slot()];
 }
 
-template <typename Traits>
-__device__ __forceinline__ void release_tile(GmmStorage<Traits>& shared,
-                                             const Cursor<kRingSlots>& ring) {
+template <typename Storage, int kSlots>
+__device__ __forceinline__ void release_tile(Storage& shared, const Cursor<kSlots>& ring) {
   ptx::mbarrier_arrive(ptx::shared_address(&shared.ring_empty[ring.slot()]));
 }
 

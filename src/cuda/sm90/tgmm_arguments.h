@@ -23,7 +23,8 @@ struct TgmmGroup {
 // out.
 struct TgmmPlan {
   unsigned next_tile;
-  unsigned unused[3];
+  unsigned unaligned;  // a matrix of a list that the copy engine can't take: nothing is done
+  unsigned unused[2];
   TgmmGroup groups[1];  // num_local of them
 };
 
@@ -61,6 +62,8 @@ struct TgmmArguments {
   TgmmScalars beta;
   int k = 0;
   int n = 0;
+  int whole_columns = 0;  // later ones are no whole 16 bytes of out and are stored by address
+  int64_t out_row_stride = 0;
   TgmmOutput output = TgmmOutput::kBf16;
   int band = 1;  // height of the bands of tiles
 };

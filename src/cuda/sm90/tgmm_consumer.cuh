@@ -140,11 +140,11 @@ __device__ __forceinline__ void tgmm_consume(TgmmStorage<Traits>& shared, const 
     });
     ptx::mbarrier_wait(store_turn + mine, turn_parity);
     if (args.output == TgmmOutput::kF32) {
-      tgmm_fill_chunks<float>(shared, place, tile, chunk, acc);
+      tgmm_fill_chunks<float>(shared, args, place, tile, chunk, acc);
     } else if (args.output == TgmmOutput::kBf16) {
-      tgmm_fill_chunks<__nv_bfloat16>(shared, place, tile, chunk, acc);
+      tgmm_fill_chunks<__nv_bfloat16>(shared, args, place, tile, chunk, acc);
     } else {
-      tgmm_fill_chunks<__half>(shared, place, tile, chunk, acc);
+      tgmm_fill_chunks<__half>(shared, args, place, tile, chunk, acc);
     }
     if (place.lane == 0) ptx::mbarrier_arrive(store_turn + other);
     turn_parity ^= 1;

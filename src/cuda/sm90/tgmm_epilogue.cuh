@@ -11,6 +11,7 @@
 #include "cuda/ptx/address.cuh"
 #include "cuda/ptx/fences.cuh"
 #include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/shared_access.cuh"
 #include "cuda/ptx/shared_vector.cuh"
 #include "cuda/ptx/stmatrix.cuh"
 #include "cuda/sm90/tgmm_arguments.h"
@@ -143,11 +144,40 @@ __device__ __forceinline__ void tgmm_combine_chunk<float>(uint32_t chunk, const 
   }
 }
 
+// The columns of out after the last whole 16 bytes, which the copy engine can't write without what
+// follows them: a warp stores them from its 16 rows of the chunk. `column` and `row` are the
+// chunk's first ones in out.
+template <typename Out>
+__device__ __forceinline__ void tgmm_store_rest(const TgmmArguments& args, const TgmmPlace& place,
+                                                const TgmmTile& tile, uint32_t chunk, int column,
+                                                int row) {
+  constexpr int kColumns = 128 / sizeof(Out);
+  constexpr int kPiece = 16 / sizeof(Out);
+  const int rest = args.whole_columns - column;  // the first of them within the chunk
+  if (args.whole_columns == args.n || rest < 0 || rest >= kColumns) return;
+  const uint64_t address = args.out.map_base + (static_cast<uint64_t>(tile.out_low) << 4) +
+                           (static_cast<uint64_t>(tile.out_high) << (4 + kTgmmLowBits));
+  for (int i = place.lane; i < 16 * kPiece; i += 32) {
+    const int in_chunk = place.warp * 16 + i / kPiece;
+    const int out_column = args.whole_columns + i % kPiece;
+    if (out_column >= args.n || row + in_chunk >= args.k) continue;
+    const uint32_t from = chunk + in_chunk * 128 + ((rest / kPiece) ^ (in_chunk % 8)) * 16 +
+                          i % kPiece * static_cast<int>(sizeof(Out));
+    auto* to = reinterpret_cast<Out*>(address) + (row + in_chunk) * args.out_row_stride;
+    if constexpr (sizeof(Out) == 4) {
+      to[out_column] = ptx::load_shared(from);
+    } else {
+      reinterpret_cast<uint16_t*>(to)[out_column] = ptx::load_shared_half(from);
+    }
+  }
+}
+
 // All chunks of a tile, from position `cursor` of the ring on.
 template <typename Out, typename Traits>
 __device__ __forceinline__ void tgmm_fill_chunks(
-    TgmmStorage<Traits>& shared, const TgmmPlace& place, const TgmmTile& tile,
-    TgmmCursor<Traits::kChunks>& cursor, const float (&acc)[Traits::kHalves][Traits::kTileN / 2]) {
+    TgmmStorage<Traits>& shared, const TgmmArguments& args, const TgmmPlace& place,
+    const TgmmTile& tile, TgmmCursor<Traits::kChunks>& cursor,
+    const float (&acc)[Traits::kHalves][Traits::kTileN / 2]) {
   constexpr int kColumns = 128 / sizeof(Out);
   constexpr int kPerHalf = Traits::kTileN / kColumns;
   const uint32_t chunks = ptx::shared_address(shared.chunks);
@@ -168,6 +198,11 @@ __device__ __forceinline__ void tgmm_fill_chunks(
     }
     ptx::fence_async_shared();
     __syncwarp();
+    if (i % kPerHalf * kColumns < tile.columns) {
+      tgmm_store_rest<Out>(args, place, tile, chunk, tile.n + i % kPerHalf * kColumns,
+                           tile.k + i / kPerHalf * 64);
+      __syncwarp();
+    }
     if (place.lane == 0) ptx::mbarrier_arrive(full + cursor.slot * 8);
     cursor.advance();
   }

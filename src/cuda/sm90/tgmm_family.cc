@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/text.h"
+#include "cuda/sm90/list_fallback.h"
 #include "cuda/sm90/tgmm_launch.h"
 #include "plan/grouped_dims.h"
 
@@ -20,9 +21,8 @@ std::string refuse_layout(const char* name, const plan::OperandLayout& layout, i
   const bool default_stride = layout.placement == Placement::kList && layout.row_stride == 0;
   const int64_t row_stride = default_stride ? columns : layout.row_stride;
   if (layout.col_stride != 1) return text(name, ".col_stride = ", layout.col_stride, ", needs 1");
-  if (layout.alignment_bytes < 16) {
-    const char* list = layout.placement == Placement::kList ? " (or is a list on a device)" : "";
-    return text(name, " is aligned to ", layout.alignment_bytes, " bytes", list, ", needs 16");
+  if (layout.alignment_bytes < 16 && !is_unread_list(layout)) {
+    return text(name, " is aligned to ", layout.alignment_bytes, " bytes, needs 16");
   }
   if (row_stride <= 0 || row_stride * size % 16 != 0) {
     return text(name, ".row_stride = ", row_stride, " x ", size,
@@ -61,10 +61,17 @@ std::string refuse(const plan::Problem& problem, const cuda::DeviceProperties& d
   return reason;
 }
 
+/// The lowest matrix, or where the host can't know it an address below all of them.
+const void* lowest_matrix(const GroupedTensor& tensor) {
+  if (tensor.placement != Placement::kList) return tensor.data;
+  if (tensor.pointers_device.kind == DeviceKind::kCuda) {
+    return reinterpret_cast<const void*>(uintptr_t{1} << 20);
+  }
+  return *std::min_element(tensor.pointers, tensor.pointers + tensor.num_groups);
+}
+
 TgmmResult result_of(const GroupedTensor& tensor, cuda::CarriedWords* words) {
-  const bool list = tensor.placement == Placement::kList;
-  return {.base = list ? *std::min_element(tensor.pointers, tensor.pointers + tensor.num_groups)
-                       : tensor.data,
+  return {.base = lowest_matrix(tensor),
           .pointers = words->add_list(tensor),
           .group_stride = tensor.group_stride,
           .row_stride = plan::row_stride_of(tensor, plan::dims_of(tensor, 0))};
@@ -113,7 +120,7 @@ class TgmmFamily final : public cuda::KernelFamily {
 
   size_t scratch_bytes(const plan::Problem& problem,
                        const plan::Config& /*config*/) const override {
-    return tgmm_plan_bytes(problem.num_local_groups);
+    return scratch_with_fallback(problem, tgmm_plan_bytes(problem.num_local_groups));
   }
 
   Status launch(const cuda::Launch& launch, const plan::Problem& problem,
@@ -143,10 +150,10 @@ class TgmmFamily final : public cuda::KernelFamily {
         .offsets = launch.workspace.offsets(),
         .plan = static_cast<TgmmPlan*>(launch.workspace.scratch()),
     };
-    const cudaError_t error = launch_tgmm(call, choice, workspace, launch.sm_count, launch.stream);
-    if (error == cudaSuccess) return {};
-    return cuda::cuda_failure(text(launch.op, ": kernel ", config.kernel, " failed to launch"),
-                              error);
+    Status status = launch_tgmm(launch, call, choice, workspace);
+    if (!status.ok() || !has_unread_list(problem)) return status;
+    return launch_fallback(launch, problem, operands, &workspace.plan->unaligned,
+                           tgmm_plan_bytes(problem.num_local_groups));
   }
 
  private:

@@ -10,7 +10,7 @@ template <typename Traits>
 TgmmInstance tgmm_instance(std::string_view name) {
   static_assert(sizeof(TgmmStorage<Traits>) <= 232448);  // what a block may have
   return {.name = name,
-          .kernel = reinterpret_cast<const void*>(&tgmm_kernel<Traits>),
+          .kernel = &tgmm_kernel<Traits>,
           .shared_bytes = sizeof(TgmmStorage<Traits>),
           .with_c = Traits::kWithC,
           .tile_n = Traits::kTileN,

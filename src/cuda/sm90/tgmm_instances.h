@@ -12,7 +12,7 @@ namespace cadre::sm90 {
 
 struct TgmmInstance {
   std::string_view name;  // of the Config: "sm90/tgmm_128x192"
-  const void* kernel = nullptr;
+  void (*kernel)(TgmmArguments) = nullptr;
   size_t shared_bytes = 0;
   bool with_c = false;  // for calls with beta, else for those without
   int tile_n = 0;

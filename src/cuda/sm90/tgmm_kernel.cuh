@@ -59,6 +59,7 @@ __global__ void __launch_bounds__(kTgmmThreads, 1)
   __syncthreads();
   ptx::grid_dependency_wait();
   ptx::grid_dependency_launch();
+  if (args.plan->unaligned != 0) return;
 
   // Roles. Registers: 128 x 40 + 256 x 232 = 64,512, all there are.
   const int warpgroup = ptx::uniform(threadIdx.x / 128);

@@ -2,11 +2,11 @@
 // allocation, no synchronisation.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
 #include "cadre/dtype.h"
+#include "cadre/status.h"
+#include "cuda/launch.h"
 #include "cuda/sm90/tgmm_arguments.h"
 #include "cuda/sm90/tgmm_instances.h"
 #include "cuda/sm90/tgmm_plan.h"
@@ -14,7 +14,7 @@
 namespace cadre::sm90 {
 
 // The matrices of out or C; strides in elements. `base` is the first matrix or, with `pointers` (on
-// the device), the lowest of them.
+// the device), at most the lowest of them.
 struct TgmmResult {
   const void* base = nullptr;
   void* const* pointers = nullptr;
@@ -46,19 +46,13 @@ struct TgmmConfig {
 
 enum class TgmmBeta { kAbsent, kGiven };
 
-// Device memory of one call.
-struct TgmmWorkspace {
-  int64_t* offsets = nullptr;  // num_local + 1
-  TgmmPlan* plan = nullptr;    // tgmm_plan_bytes(num_local)
-};
-
 std::span<const TgmmInstance> tgmm_instances_of(DType element);
 
 // One tile won on every shape that was measured (docs/kernels.md), so only beta decides.
 TgmmConfig choose_tgmm_config(DType element, TgmmBeta beta);
 
 // The plan, then the product.
-cudaError_t launch_tgmm(const TgmmCall& call, const TgmmConfig& config,
-                        const TgmmWorkspace& workspace, int sm_count, cudaStream_t stream);
+Status launch_tgmm(const cuda::Launch& launch, const TgmmCall& call, const TgmmConfig& config,
+                   const TgmmWorkspace& workspace);
 
 }  // namespace cadre::sm90

@@ -84,9 +84,10 @@ __device__ void tgmm_store_chunks(TgmmStorage<Traits>& shared, const TgmmArgumen
           ptx::mbarrier_wait(barrier, chunk.parity);
         }
         const int k = tile.k + half * 64;
-        if (i * grid.columns < tile.columns && k < args.k) {
-          ptx::tma_store_4d(&args.out_map, chunks + chunk.slot * kTgmmChunkBytes,
-                            tile.n + i * grid.columns, k, tile.out_low, tile.out_high);
+        const int column = tile.n + i * grid.columns;
+        if (i * grid.columns < tile.columns && column < args.whole_columns && k < args.k) {
+          ptx::tma_store_4d(&args.out_map, chunks + chunk.slot * kTgmmChunkBytes, column, k,
+                            tile.out_low, tile.out_high);
         }
         ptx::bulk_commit_group();
         if (unread >= 0) {

@@ -12,7 +12,8 @@ namespace {
 constexpr int kMaxSorted = 1024;
 
 __global__ void __launch_bounds__(cuda::kScanThreads)
-    tgmm_plan_kernel(const __grid_constant__ cuda::GroupInputs inputs, int64_t* offsets,
+    tgmm_plan_kernel(const __grid_constant__ cuda::GroupInputs inputs,
+                     const __grid_constant__ TgmmPlanLists lists, int64_t* offsets,
                      TgmmPlan* plan) {
   __shared__ int rows[kMaxSorted];
   ptx::grid_dependency_wait();
@@ -21,7 +22,18 @@ __global__ void __launch_bounds__(cuda::kScanThreads)
   __syncthreads();
   const int num_local = static_cast<int>(inputs.num_local);
   const bool sorts = num_local <= kMaxSorted;
-  if (threadIdx.x == 0) plan->next_tile = 0;
+  int unaligned = 0;
+  for (const uint64_t* pointers : {lists.out, lists.c}) {
+    for (int i = static_cast<int>(threadIdx.x); pointers != nullptr && i < num_local;
+         i += cuda::kScanThreads) {
+      unaligned |= static_cast<int>(pointers[i] % 16);
+    }
+  }
+  unaligned = __syncthreads_or(unaligned);
+  if (threadIdx.x == 0) {
+    plan->next_tile = 0;
+    plan->unaligned = unaligned != 0 ? 1 : 0;
+  }
   for (int i = static_cast<int>(threadIdx.x); sorts && i < num_local; i += cuda::kScanThreads) {
     rows[i] = static_cast<int>(offsets[i + 1] - offsets[i]);
   }
@@ -44,20 +56,11 @@ __global__ void __launch_bounds__(cuda::kScanThreads)
 
 }  // namespace
 
-cudaError_t launch_tgmm_plan(const cuda::GroupInputs& inputs, int64_t* offsets, TgmmPlan* plan,
-                             cudaStream_t stream) {
-  const cudaError_t error = cuda::load_kernel(reinterpret_cast<const void*>(&tgmm_plan_kernel));
-  if (error != cudaSuccess) return error;
-  cudaLaunchAttribute overlap;
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t launch = {};
-  launch.gridDim = dim3(1);
-  launch.blockDim = dim3(cuda::kScanThreads);
-  launch.stream = stream;
-  launch.attrs = &overlap;
-  launch.numAttrs = 1;
-  return cudaLaunchKernelEx(&launch, tgmm_plan_kernel, inputs, offsets, plan);
+Status launch_tgmm_plan(const cuda::Launch& launch, const cuda::GroupInputs& inputs,
+                        const TgmmPlanLists& lists, const TgmmWorkspace& workspace) {
+  const cuda::GridShape shape{.threads = cuda::kScanThreads, .after_prologue = true};
+  return cuda::launch_kernel(launch, "tgmm_plan", tgmm_plan_kernel, shape, inputs, lists,
+                             workspace.offsets, workspace.plan);
 }
 
 }  // namespace cadre::sm90

@@ -1,8 +1,6 @@
 // The plan kernel that runs before a tgmm product.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 #include <cstdint>
 
@@ -15,8 +13,19 @@ constexpr size_t tgmm_plan_bytes(int64_t num_local) {
   return sizeof(TgmmPlan) + static_cast<size_t>(num_local) * sizeof(TgmmGroup);
 }
 
-// `offsets`: room for num_local + 1.
-cudaError_t launch_tgmm_plan(const cuda::GroupInputs& inputs, int64_t* offsets, TgmmPlan* plan,
-                             cudaStream_t stream);
+// Device memory of one call.
+struct TgmmWorkspace {
+  int64_t* offsets = nullptr;  // num_local + 1
+  TgmmPlan* plan = nullptr;    // tgmm_plan_bytes(num_local)
+};
+
+// Addresses of listed matrices, on the device; null where there is no list.
+struct TgmmPlanLists {
+  const uint64_t* out = nullptr;
+  const uint64_t* c = nullptr;
+};
+
+Status launch_tgmm_plan(const cuda::Launch& launch, const cuda::GroupInputs& inputs,
+                        const TgmmPlanLists& lists, const TgmmWorkspace& workspace);
 
 }  // namespace cadre::sm90

@@ -3,14 +3,14 @@
 
 #include <algorithm>
 
-#include "cuda/device.h"
+#include "core/text.h"
 #include "cuda/tensor_map.h"
 
 namespace cadre::sm90 {
 namespace {
 
 constexpr int64_t kTileK = 128;
-constexpr int kThreads = 384;
+constexpr unsigned kThreads = 384;
 
 CUtensorMapDataType map_type(DType dtype) {
   switch (dtype) {
@@ -28,13 +28,14 @@ int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / ti
 // A map over [k, n] matrices anywhere from `base` on: its last two dims are the distance from
 // there, in steps of 16 bytes and of 2^32. So one map bounds k and n for every matrix, stacked or
 // listed, and nothing is encoded on the device.
-cuda::TensorMapSpec anywhere_map(uint64_t base, const TgmmCall& call, int64_t row_stride) {
+cuda::TensorMapSpec anywhere_map(uint64_t base, const TgmmCall& call, int64_t row_stride,
+                                 int64_t columns) {
   const auto size = static_cast<uint64_t>(size_of(call.output));
   return {
       .base = reinterpret_cast<const void*>(base),
       .type = map_type(call.output),
       .rank = 4,
-      .dims = {static_cast<uint64_t>(call.n), static_cast<uint64_t>(call.k),
+      .dims = {static_cast<uint64_t>(columns), static_cast<uint64_t>(call.k),
                uint64_t{1} << kTgmmLowBits, uint64_t{1} << 25},
       .strides_bytes = {static_cast<uint64_t>(row_stride) * size, 16, uint64_t{16} << kTgmmLowBits},
       .box = {static_cast<uint32_t>(128 / size), 64, 1, 1}};
@@ -61,11 +62,13 @@ bool encode_maps(const TgmmCall& call, bool with_c, TgmmArguments* args) {
   ok = ok && encode_tensor_map(ragged_map(base_of(call.rhs), type, static_cast<uint64_t>(call.n),
                                           static_cast<uint64_t>(call.rhs_stride), {64, 64}),
                                &args->rhs_map);
-  ok = ok && encode_tensor_map(anywhere_map(args->out.map_base, call, call.out.row_stride),
+  // A map needs a column; without a whole piece of 16 bytes this one is never used.
+  const int64_t columns = std::max(args->whole_columns, 1);
+  ok = ok && encode_tensor_map(anywhere_map(args->out.map_base, call, call.out.row_stride, columns),
                                &args->out_map);
   if (with_c) {
-    ok = ok &&
-         encode_tensor_map(anywhere_map(args->c.map_base, call, call.c.row_stride), &args->c_map);
+    ok = ok && encode_tensor_map(anywhere_map(args->c.map_base, call, call.c.row_stride, call.n),
+                                 &args->c_map);
   }
   return ok;
 }
@@ -85,19 +88,18 @@ TgmmConfig choose_tgmm_config(DType element, TgmmBeta beta) {
   return config;
 }
 
-cudaError_t launch_tgmm(const TgmmCall& call, const TgmmConfig& config,
-                        const TgmmWorkspace& workspace, int sm_count, cudaStream_t stream) {
+Status launch_tgmm(const cuda::Launch& launch, const TgmmCall& call, const TgmmConfig& config,
+                   const TgmmWorkspace& workspace) {
   const TgmmInstance& instance = *config.instance;
-  cudaError_t error = cuda::load_kernel(instance.kernel);
-  if (error != cudaSuccess) return error;
-  error = cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(instance.shared_bytes));
-  if (error != cudaSuccess) return error;
-
   TgmmArguments args;
   args.out = matrices_of(call.out, call.output);
   args.c = matrices_of(call.c, call.output);
-  if (!encode_maps(call, instance.with_c, &args)) return cudaErrorInvalidValue;
+  const auto piece = static_cast<int64_t>(16 / size_of(call.output));
+  args.whole_columns = static_cast<int>(call.n / piece * piece);
+  args.out_row_stride = call.out.row_stride;
+  if (!encode_maps(call, instance.with_c, &args)) {
+    return Status::internal(text(launch.op, ": the driver rejected a tensor map"));
+  }
   args.plan = workspace.plan;
   args.num_local = static_cast<int>(call.groups.num_local);
   args.alpha = call.alpha;
@@ -111,21 +113,18 @@ cudaError_t launch_tgmm(const TgmmCall& call, const TgmmConfig& config,
   const int64_t tiles_k = tiles_of(call.k, kTileK);
   args.band = static_cast<int>(tiles_of(tiles_k, tiles_of(tiles_k, config.band)));
 
-  error = launch_tgmm_plan(call.groups, workspace.offsets, workspace.plan, stream);
-  if (error != cudaSuccess) return error;
+  const TgmmPlanLists lists{.out = args.out.pointers,
+                            .c = instance.with_c ? args.c.pointers : nullptr};
+  if (Status status = launch_tgmm_plan(launch, call.groups, lists, workspace); !status.ok()) {
+    return status;
+  }
   const int64_t tiles = call.groups.num_local * tiles_k * tiles_of(call.n, instance.tile_n);
-  cudaLaunchAttribute overlap;
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t launch = {};
-  launch.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>(tiles, sm_count)));
-  launch.blockDim = dim3(kThreads);
-  launch.dynamicSmemBytes = instance.shared_bytes;
-  launch.stream = stream;
-  launch.attrs = &overlap;
-  launch.numAttrs = 1;
-  void* parameters[] = {&args};
-  return cudaLaunchKernelExC(&launch, instance.kernel, parameters);
+  const cuda::GridShape shape{
+      .blocks = static_cast<unsigned>(std::min<int64_t>(tiles, launch.sm_count)),
+      .threads = kThreads,
+      .shared_bytes = static_cast<unsigned>(instance.shared_bytes),
+      .after_prologue = true};
+  return cuda::launch_kernel(launch, instance.name, instance.kernel, shape, args);
 }
 
 }  // namespace cadre::sm90
