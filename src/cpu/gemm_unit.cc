@@ -94,12 +94,19 @@ void UnitRun::finish(int64_t tile, int64_t panel, int64_t panels, const char* ac
                     .past_cache = past_cache_});
 }
 
-void UnitRun::point_at_source(int64_t k0, int64_t panel, TileArgs* args) const {
+void UnitRun::point_at_source(int64_t k0, int64_t panel, char* packed, TileArgs* args) const {
   const auto size = static_cast<int64_t>(size_of(b_.dtype));
   args->b = element_at(b_, k0, panel * kernel_.nr);
-  args->b_panel_bytes = kernel_.nr * size;
+  args->b_panel_bytes = kernel_.nr * b_.col_stride * size;
   args->b_k_bytes = b_.row_stride * size;
+  args->b_column_bytes = b_.col_stride * size;
   args->b_granule_bytes = args->b_k_bytes * kernel_.granule_k;
+  args->b_packed = packed;
+  if (few_rows_ > 0) {
+    args->b_from = packed != nullptr ? BFrom::kColumnsKept : BFrom::kColumns;
+  } else {
+    args->b_from = packed != nullptr ? BFrom::kSourceKept : BFrom::kSource;
+  }
 }
 
 PrefetchWalk UnitRun::walk_over(int64_t k0, int64_t k, int64_t panel, int64_t panels) const {

@@ -3,23 +3,19 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdlib>
 #include <memory>
 
 namespace cadre::cpu {
 
 class Scratch {
  public:
+  Scratch() = default;
+  ~Scratch() { release(); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
   /// At least `bytes`, aligned to a page; null when there is no memory. Contents are not kept.
-  void* reserve(size_t bytes) {
-    if (bytes <= capacity_) return memory_.get();
-    const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    memory_.reset();
-    capacity_ = 0;
-    memory_.reset(std::aligned_alloc(kAlignment, rounded));
-    if (memory_) capacity_ = rounded;
-    return memory_.get();
-  }
+  void* reserve(size_t bytes);
 
   /// A second buffer, for what this thread lends to the others of its call.
   void* reserve_shared(size_t bytes) {
@@ -33,12 +29,11 @@ class Scratch {
   }
 
  private:
-  static constexpr size_t kAlignment = 4096;
-  struct Free {
-    void operator()(void* p) const { std::free(p); }
-  };
-  std::unique_ptr<void, Free> memory_;
+  void release();
+
+  void* memory_ = nullptr;
   size_t capacity_ = 0;
+  bool mapped_ = false;  ///< by the system directly, not from the heap
   std::unique_ptr<Scratch> shared_;
 };
 

@@ -23,8 +23,10 @@ UnitRun::Blocks UnitRun::cut_into_blocks() const {
     blocks.k_count = std::max<int64_t>(ceil_div(item_.k, blocking_.k_block), 1);
     blocks.k = round_up(std::max<int64_t>(ceil_div(item_.k, blocks.k_count), 1), step);
   }
-  const int64_t most = std::max<int64_t>(
-      blocking_.b_bytes_max / b_panel_bytes(std::min(blocks.k, std::max<int64_t>(item_.k, 1))), 1);
+  // Where B is packed from columns that lie apart, its source needs room beside it.
+  const int64_t b_bytes = reads_source() ? blocking_.b_bytes_max : blocking_.b_bytes_max * 2 / 3;
+  const int64_t k = std::min(blocks.k, std::max<int64_t>(item_.k, 1));
+  const int64_t most = std::max<int64_t>(b_bytes / b_panel_bytes(k), 1);
   blocks.n_count = ceil_div(panels_, most);
   blocks.panels = ceil_div(panels_, blocks.n_count);
   return blocks;
@@ -97,7 +99,7 @@ bool UnitRun::blocked() {
   for (int64_t index = 0; index < blocks.n_count * blocks.k_count; ++index) {
     const Block block = block_at(blocks, index);
     const int64_t panel_bytes = b_panel_bytes(block.k);
-    const int64_t source_panels = reads_source(block.k) ? block.full_panels : 0;
+    const int64_t source_panels = reads_unpacked(block.k) ? block.full_panels : 0;
     if (!unit_.packed) pack_block(block, source_panels, b_memory);
     const int64_t steps = prefetch_steps(block.k);
     // The next block of B comes from memory during the last row tiles, before it can be evicted.
@@ -139,10 +141,8 @@ bool UnitRun::blocked() {
       int64_t begin = 0;
       if (tile == 0 && source_panels > 0) {
         TileArgs from_source = args;
-        from_source.b_from = tiles_ > 1 ? BFrom::kSourceKept : BFrom::kSource;
-        from_source.b_packed = b_memory;
+        point_at_source(block.k0, block.panel, tiles_ > 1 ? b_memory : nullptr, &from_source);
         from_source.b_packed_panel_bytes = panel_bytes;
-        point_at_source(block.k0, block.panel, &from_source);
         from_source.b_ahead_bytes = std::max<int64_t>(from_source.b_panel_bytes, 64);
         multiply_tile(from_source, block, tile, 0, source_panels, &next_rows, walk);
         begin = source_panels;

@@ -58,7 +58,7 @@ void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* ac
     const int64_t panels = std::min(piece.panels, panels_ - panel0);
     const int64_t next_k0 = (i + 1) % k_pieces * piece.k;
     const int64_t next_panel = (i + 1) / k_pieces * piece.panels;
-    const bool source = reads_source(k);
+    const bool source = reads_unpacked(k);
     PrefetchWalk next;
     if (i + 1 < pieces && !source) {
       next = walk_over(next_k0, std::min(piece.k, item_.k - next_k0), next_panel, piece.panels);
@@ -73,8 +73,7 @@ void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* ac
             : 0;
     for (int64_t panel = panel0; panel < panel0 + panels; ++panel) {
       const bool from_source = source && panel < full_panels_;
-      const bool from_columns = reads_columns(k) && panel < full_panels_;
-      if (!from_source && !from_columns && !unit_.packed) {
+      if (!from_source && !unit_.packed) {
         kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel), b,
                        tiles_ == 1 ? ahead_bytes : 0);
       }
@@ -87,15 +86,7 @@ void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* ac
                       .panels = 1,
                       .prefetch = &next};
         if (from_source && tile == 0) {
-          args.b_from = BFrom::kSourceKept;
-          args.b_packed = b;
-          point_at_source(k0, panel, &args);
-          args.b_ahead_bytes = ahead_bytes;
-        }
-        if (from_columns) {
-          args.b_from = BFrom::kColumns;
-          args.b = element_at(b_, k0, panel * kernel_.nr);
-          args.b_column_bytes = b_.col_stride * static_cast<int64_t>(size_of(b_.dtype));
+          point_at_source(k0, panel, tiles_ > 1 ? b : nullptr, &args);
           args.b_ahead_bytes = ahead_bytes;
         }
         const bool last = k0 + k >= item_.k;
@@ -156,8 +147,7 @@ void UnitRun::stream_columns(const char* a, char* b, char* acc, int64_t panel,
     TileArgs args{.acc = first_acc, .acc_panel_bytes = acc_tile_bytes()};
     if (source) {
       args.panels = panels;
-      args.b_from = BFrom::kSource;
-      point_at_source(k0, panel, &args);
+      point_at_source(k0, panel, nullptr, &args);
       args.b_ahead_bytes = blocking_.stream_k * args.b_k_bytes;
       stored = last && point_at_out(0, panel, &args);
       multiply_piece(a, k0, k, 0, args);

@@ -49,11 +49,14 @@ class UnitRun {
         threads_(plan.threads),
         rows_(unit.m_end - unit.m_begin),
         cols_(unit.n_end - unit.n_begin),
-        tiles_(ceil_div(rows_, kernel_.mr)),
         panels_(ceil_div(cols_, kernel_.nr)),
         full_panels_(cols_ / kernel_.nr),
         a_(part(item_.a, unit.m_begin, 0)),
         b_(part(item_.b, 0, unit.n_begin)),
+        few_rows_(columns_rows()),
+        tiles_(few_rows_ == 0 ? ceil_div(rows_, kernel_.mr)
+                              : 1 + ceil_div(std::max<int64_t>(rows_ - few_rows_, 0), kernel_.mr)),
+        first_rows_(few_rows_ == 0 ? rows_ / tiles_ : std::min(few_rows_, ceil_div(rows_, tiles_))),
         plain_out_(is_plain_out()),
         past_cache_(is_past_cache()) {}
 
@@ -71,8 +74,12 @@ class UnitRun {
   int64_t acc_tile_bytes() const {
     return int64_t{kernel_.mr} * kernel_.nr * static_cast<int64_t>(size_of(kernel_.acc_dtype));
   }
-  /// Rows are dealt out evenly: 16 rows of a 14-row tile are 8 and 8.
-  int64_t tile_begin(int64_t tile) const { return rows_ * tile / tiles_; }
+  /// Rows are dealt out evenly, 16 rows of a 14-row tile as 8 and 8, but for a first tile that can
+  /// only have few.
+  int64_t tile_begin(int64_t tile) const {
+    if (few_rows_ == 0 || tiles_ == 1) return rows_ * tile / tiles_;
+    return tile == 0 ? 0 : first_rows_ + (rows_ - first_rows_) * (tile - 1) / (tiles_ - 1);
+  }
   int tile_rows(int64_t tile) const {
     return static_cast<int>(tile_begin(tile + 1) - tile_begin(tile));
   }
@@ -83,19 +90,25 @@ class UnitRun {
   /// Steps of a multiplication in which the kernel advances a prefetch walk.
   int64_t prefetch_steps(int64_t k) const { return std::max<int64_t>(granules_of(k) / 16, 1); }
 
-  /// The kernel can read B as it lies; a k that doesn't fill its granules must be packed.
+  /// The kernel can read B as it lies, with columns next to each other or contiguous along k; what
+  /// doesn't fill a granule or, along k, a vector, must be packed.
   bool reads_source() const {
     return !unit_.packed && b_.col_stride == 1 && b_.dtype == kernel_.source_dtype;
   }
-  bool reads_source(int64_t k) const { return reads_source() && k % kernel_.granule_k == 0; }
-  /// It can read columns that are contiguous along k too, for few rows and whole vectors of k.
-  bool reads_columns(int64_t k) const {
-    return !unit_.packed && tiles_ == 1 && rows_ <= kernel_.column_rows && b_.row_stride == 1 &&
-           b_.col_stride != 1 && b_.dtype == kernel_.source_dtype &&
-           k % (kernel_.granule_k * kernel_.nr) == 0;
+  bool reads_unpacked(int64_t k) const {
+    if (few_rows_ > 0) return k % (kernel_.granule_k * kernel_.nr) == 0;
+    return reads_source() && k % kernel_.granule_k == 0;
   }
-  /// Panels of B from [k0, panel] on, for the kernel to read where they lie.
-  void point_at_source(int64_t k0, int64_t panel, TileArgs* args) const;
+  /// Rows for which it can read columns that are contiguous along k; 0 where B has none. That pays
+  /// where B comes straight from memory, not where a block of it is packed for many rows.
+  int64_t columns_rows() const {
+    const bool columns = unit_.resident && !unit_.packed && b_.row_stride == 1 &&
+                         b_.col_stride != 1 && b_.dtype == kernel_.source_dtype;
+    return columns ? kernel_.column_rows : 0;
+  }
+  /// Panels of B from [k0, panel] on, for the first row tile to read where they lie and, given
+  /// memory, to leave behind packed.
+  void point_at_source(int64_t k0, int64_t panel, char* packed, TileArgs* args) const;
 
   /// Panels of the unit that were packed before; k0 is where a block of k starts.
   const char* packed_at(int64_t k0, int64_t panel) const {
@@ -150,8 +163,9 @@ class UnitRun {
   const GemmKernel& kernel_;
   const Blocking& blocking_;
   int threads_;
-  int64_t rows_, cols_, tiles_, panels_, full_panels_;
+  int64_t rows_, cols_, panels_, full_panels_;
   MatrixRef a_, b_;
+  int64_t few_rows_, tiles_, first_rows_;
   bool plain_out_, past_cache_;
   const void* bias_ = nullptr;
 };

@@ -34,10 +34,11 @@ struct PrefetchWalk {
 
 // Where the inner loop finds B.
 enum class BFrom {
-  kPanels,      // packed panels
-  kSource,      // the matrix itself, its columns next to each other (GemmKernel::source_dtype)
-  kSourceKept,  // the same, and what was read is left behind as packed panels in b_packed
-  kColumns,     // the matrix itself, its columns contiguous along k, whole panels and vectors of k
+  kPanels,       // packed panels
+  kSource,       // the matrix itself, its columns next to each other (GemmKernel::source_dtype)
+  kSourceKept,   // the same, and what was read is left behind as packed panels in b_packed
+  kColumns,      // the matrix itself, its columns contiguous along k, whole panels and vectors of k
+  kColumnsKept,  // the same, and left behind
 };
 
 // One block of the multiplication: `rows` rows of packed A against `panels` panels of B.
@@ -58,7 +59,7 @@ struct TileArgs {
   int64_t b_k_bytes = 0;       // source: from one k to the next
   int64_t b_column_bytes = 0;  // columns: from one column to the next
   int64_t b_ahead_bytes = 0;   // source, columns: from what is read to what to prefetch
-  void* b_packed = nullptr;    // source, kept: panel 0, [granules][nr] granules
+  void* b_packed = nullptr;    // kept: panel 0, [granules][nr] granules
   int64_t b_packed_panel_bytes = 0;
   void* out = nullptr;  // finished sums of tile 0 go here instead of into acc
   int64_t out_row_bytes = 0;

@@ -15,6 +15,9 @@ struct DwordGranules {
   static Reg zero() { return _mm512_setzero_si512(); }
   static void store(void* p, Reg x) { _mm512_storeu_si512(p, x); }
   static void transpose(Reg (&r)[16]) { transpose_lanes(r); }
+  static void store_columns(Reg (&r)[8], char* rows, int64_t row_bytes) {
+    store_eight_columns(r, rows, row_bytes);
+  }
 };
 
 inline __mmask64 first64(int64_t count) {

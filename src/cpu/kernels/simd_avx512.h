@@ -46,6 +46,37 @@ inline void transpose_lanes(__m512i (&r)[16]) {
   }
 }
 
+// Eight columns of 16 lanes as 16 rows of eight lanes, row_bytes apart: 24 shuffles and 8
+// extractions.
+inline void store_eight_columns(__m512i (&r)[8], char* rows, int64_t row_bytes) {
+  __m512i t[8];
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  // Afterwards the 128-bit part p of r[q] holds row 4p + q of columns 0 to 3, that of r[q + 4] of 4
+  // to 7.
+  for (int i = 0; i < 8; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  const auto store = [&](int row, __m256i x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows + row * row_bytes), x);
+  };
+  const __m512i parts01 = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+  const __m512i parts23 = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  for (int q = 0; q < 4; ++q) {
+    const __m512i top = _mm512_permutex2var_epi64(r[q], parts01, r[q + 4]);
+    const __m512i bottom = _mm512_permutex2var_epi64(r[q], parts23, r[q + 4]);
+    store(q, _mm512_castsi512_si256(top));
+    store(q + 4, _mm512_extracti64x4_epi64(top, 1));
+    store(q + 8, _mm512_castsi512_si256(bottom));
+    store(q + 12, _mm512_extracti64x4_epi64(bottom, 1));
+  }
+}
+
 struct VecF32 {
   using Elem = float;
   using Reg = __m512;
@@ -116,6 +147,11 @@ struct VecF32 {
     _mm512_mask_storeu_epi32(p, first16(count), _mm512_cvtps_epi32(x));
   }
 
+  static void store_columns(Reg (&r)[8], char* rows, int64_t row_bytes) {
+    __m512i t[8];
+    for (int i = 0; i < 8; ++i) t[i] = _mm512_castps_si512(r[i]);
+    store_eight_columns(t, rows, row_bytes);
+  }
   static void transpose(Reg (&r)[16]) {
     __m512i t[16];
     for (int i = 0; i < 16; ++i) t[i] = _mm512_castps_si512(r[i]);

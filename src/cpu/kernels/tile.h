@@ -149,9 +149,10 @@ void multiply_rows(const TileArgs& t) {
 
 // B with columns contiguous along k, for few rows: kLanes columns at a time are transposed in
 // registers and used at once.
-template <class Op, int kRows>
+template <class Op, int kRows, bool kKept>
 void multiply_columns(const TileArgs& t) {
   constexpr int kLanes = Op::kLanes;
+  constexpr int64_t kVecBytes = kLanes * Op::kGranuleBytes;
   constexpr int64_t kRowBytes = kPackedRowStride * Op::kGranuleBytes;
   for (int64_t panel = 0; panel < t.panels; ++panel) {
     Tile<Op, kRows> acc;
@@ -166,6 +167,8 @@ void multiply_columns(const TileArgs& t) {
     for (int v = 0; v < Op::kVectors; ++v, columns += kLanes * t.b_column_bytes) {
       const char* a = static_cast<const char*>(t.a);
       const char* step = columns;
+      char* kept = static_cast<char*>(t.b_packed);
+      if constexpr (kKept) kept += panel * t.b_packed_panel_bytes + v * kVecBytes;
       for (int64_t g = 0; g < t.granules; g += kLanes) {
         typename Op::Vec block[kLanes];
         const char* column = step;
@@ -174,6 +177,10 @@ void multiply_columns(const TileArgs& t) {
           __builtin_prefetch(column + t.b_ahead_bytes, 0, 2);
         }
         Op::transpose(block);
+        if constexpr (kKept) {
+          for (int i = 0; i < kLanes; ++i, kept += Op::kVectors * kVecBytes)
+            Op::store_b(kept, block[i]);
+        }
         for (int i = 0; i < kLanes; ++i, a += Op::kGranuleBytes)
           for (int r = 0; r < kRows; ++r)
             acc[r][v] = Op::multiply_add(acc[r][v], Op::broadcast_a(a + r * kRowBytes), block[i]);
@@ -186,10 +193,10 @@ void multiply_columns(const TileArgs& t) {
   if (t.out_past_cache) Op::finish_past_cache();
 }
 
-template <class Op, int... kRowsMinusOne>
+template <class Op, bool kKept, int... kRowsMinusOne>
 void multiply_columns_dispatch(const TileArgs& args, std::integer_sequence<int, kRowsMinusOne...>) {
   using Function = void (*)(const TileArgs&);
-  static constexpr Function kByRows[] = {&multiply_columns<Op, kRowsMinusOne + 1>...};
+  static constexpr Function kByRows[] = {&multiply_columns<Op, kRowsMinusOne + 1, kKept>...};
   kByRows[args.rows - 1](args);
 }
 
@@ -207,9 +214,10 @@ void multiply(const TileArgs& args) {
     if (args.b_from == BFrom::kSource) return multiply_dispatch<Op, BFrom::kSource>(args, kRows);
     if (args.b_from == BFrom::kSourceKept)
       return multiply_dispatch<Op, BFrom::kSourceKept>(args, kRows);
-    if (args.b_from == BFrom::kColumns)
-      return multiply_columns_dispatch<Op>(args,
-                                           std::make_integer_sequence<int, Op::kColumnRows>{});
+    constexpr std::make_integer_sequence<int, Op::kColumnRows> kFewRows{};
+    if (args.b_from == BFrom::kColumns) return multiply_columns_dispatch<Op, false>(args, kFewRows);
+    if (args.b_from == BFrom::kColumnsKept)
+      return multiply_columns_dispatch<Op, true>(args, kFewRows);
   }
   multiply_dispatch<Op, BFrom::kPanels>(args, kRows);
 }
