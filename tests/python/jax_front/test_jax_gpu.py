@@ -95,3 +95,11 @@ def test_bad_sizes_are_reported_by_check_and_count_as_tail(sizes):
     with pytest.raises(ValueError, match="group size"):
         cj.check()
     cj.check()  # reported once
+
+
+def test_cadre_check_makes_the_call_itself_raise(monkeypatch):
+    monkeypatch.setenv("CADRE_CHECK", "1")
+    lhs, rhs = operands("bfloat16")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="gmm: check: on cuda:0 a group size was"):
+        jax.block_until_ready(cj.gmm(lhs, rhs, jnp.array([64, -1, 65, 1, 127, 43])))
+    cj.check()  # reported already

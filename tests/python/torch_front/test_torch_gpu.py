@@ -210,6 +210,15 @@ def test_bad_sizes_on_the_device_are_reported_by_check(bad):
     assert (out[rows:] == 0).all()
 
 
+def test_cadre_check_makes_the_call_itself_raise(monkeypatch):
+    monkeypatch.setenv("CADRE_CHECK", "1")
+    x, weight, *_ = make()
+    sizes = torch.tensor([20, -1, 30, 40], device="cuda")
+    with pytest.raises(ValueError, match="gmm: check: on cuda:0 a group size was negative"):
+        cadre.torch.gmm(x, weight, sizes, transpose_rhs=True)
+    cadre.torch.check("cuda")
+
+
 def test_grouped_mm_agrees_with_torch_on_the_gpu():
     a, b = (
         random(64, 32, dtype=torch.bfloat16, device="cuda"),
