@@ -31,6 +31,7 @@ def cases(device):
     offs = torch.cumsum(sizes, 0, dtype=torch.int32)
     dy = torch.randn(M, N, device=device).bfloat16()
     xg, wg = x.clone().requires_grad_(), w.clone().requires_grad_()
+    listed_g = [each.clone().requires_grad_() for each in w]
     main_grad = torch.zeros(G, K, N, device=device)
     expected = torch.cat([x[i * 32 : i * 32 + 32] @ w[i] for i in range(G)])
 
@@ -55,6 +56,9 @@ def cases(device):
         "torch.mm, no_grad": lambda: torch.mm(x, listed[0]),
         "gmm, forward and backward": lambda: torch.autograd.grad(
             cadre.torch.gmm(xg, wg, sizes), (xg, wg), dy
+        ),
+        "gmm, list of weights, forward and backward": lambda: torch.autograd.grad(
+            cadre.torch.gmm(xg, listed_g, sizes), (xg, *listed_g), dy
         ),
         "F.grouped_mm, forward and backward": lambda: torch.autograd.grad(
             F.grouped_mm(xg, wg, offs=offs), (xg, wg), dy
@@ -86,12 +90,12 @@ def main():
                 samples[name].append(elapsed)
     scale = statistics.median(samples[SCALE])
     print(
-        f"{'call':<36} {'median':>8} {'least':>8} {'greatest':>8}  microseconds of host time; / {SCALE}"
+        f"{'call':<43} {'median':>8} {'least':>8} {'greatest':>8}  microseconds of host time; / {SCALE}"
     )
     for name, values in samples.items():
         median = statistics.median(values)
         print(
-            f"{name:<36} {median:8.2f} {min(values):8.2f} {max(values):8.2f} {median / scale:8.2f}"
+            f"{name:<43} {median:8.2f} {min(values):8.2f} {max(values):8.2f} {median / scale:8.2f}"
         )
     if options.json:
         device_name = torch.cuda.get_device_name() if device == "cuda" else platform.processor()

@@ -37,11 +37,13 @@ def differentiable(op, setup, backward, *, returns_list=False):
     register_autograd(op, backward, setup_context=library_setup)
     register_vmap(op, _loop(op))
     _transformable[op] = _transformable_function(op, setup, backward, returns_list)
-    has_lists = any(
-        "[]" in str(argument.type) or "List" in str(argument.type)
-        for argument in op._schema.arguments
-    )
-    _eager[op] = op if has_lists else _eager_function(op, setup, backward)
+    lists = [
+        i for i, argument in enumerate(op._schema.arguments) if str(argument.type) == "List[Tensor]"
+    ]
+    if lists:
+        _eager[op] = _eager_list_function(op, setup, backward, lists, returns_list)
+    else:
+        _eager[op] = _eager_function(op, setup, backward)
 
 
 def _needs(ctx, inputs):
@@ -112,6 +114,57 @@ def _eager_function(op, setup, backward):
 
     Function.__name__ = f"Eager_{op._opname}"
     return Function.apply
+
+
+def _eager_list_function(op, setup, backward, lists, returns_list):
+    """The same for operators with lists of tensors at the places `lists`: autograd counts each tensor as an input."""
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, counts, *flat):
+            args, ctx.needs = _nested(flat, counts), _nested(ctx.needs_input_grad[1:], counts)
+            with _below_autograd():
+                result = op(*args)
+            ctx.input_counts = counts
+            setup(ctx, args, result)
+            return tuple(result) if returns_list else result
+
+        @staticmethod
+        def backward(ctx, *grads):
+            results = backward(ctx, list(grads)) if returns_list else backward(ctx, *grads)
+            flat = [None]
+            for place, result in enumerate(results):
+                if place in ctx.input_counts:
+                    flat.extend(result or [None] * ctx.input_counts[place])
+                else:
+                    flat.append(result)
+            return tuple(flat)
+
+    Function.__name__ = f"Eager_{op._opname}"
+
+    def apply(*args):
+        counts = {place: len(args[place]) for place in lists}
+        flat = []
+        for place, arg in enumerate(args):
+            flat.extend(arg) if place in counts else flat.append(arg)
+        result = Function.apply(counts, *flat)
+        return list(result) if returns_list else result
+
+    return apply
+
+
+def _nested(flat, counts):
+    """A flat sequence with the elements of each list, `counts` by place, together again."""
+    nested, position = [], 0
+    for place in range(len(flat) - sum(counts.values()) + len(counts)):
+        count = counts.get(place)
+        if count is None:
+            nested.append(flat[position])
+            position += 1
+        else:
+            nested.append(list(flat[position : position + count]))
+            position += count
+    return nested
 
 
 def _transformable_function(op, setup, backward, returns_list):

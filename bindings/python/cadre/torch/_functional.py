@@ -50,6 +50,8 @@ def gmm(
     Rows behind the last group become zero (tail="zero"), must not exist ("forbid"), or keep what they hold
     ("untouched", with out). `out`, c, beta and accumulate write into a given buffer and are not differentiable.
     """
+    if not isinstance(group_sizes, torch.Tensor):
+        group_sizes = _arguments.sizes("gmm", "group_sizes", group_sizes)
     if (
         alpha is bias is bias_scale is row_scale is out is out_dtype is c is beta is None
         and tail == "zero"
@@ -62,8 +64,6 @@ def gmm(
         result = _plain.gmm(lhs, rhs, group_sizes, transpose_rhs)
         if result is not None:
             return result
-    if not isinstance(group_sizes, torch.Tensor):
-        group_sizes = _arguments.sizes("gmm", "group_sizes", group_sizes)
     offset_tensor, group_offset = (
         (None, group_offset)
         if type(group_offset) is int

@@ -20,12 +20,7 @@ _is_grad_enabled = torch.is_grad_enabled
 
 def gmm(lhs, rhs, group_sizes, transpose_rhs):
     """The product, or None where the long way must be gone. Not for calls that are being compiled."""
-    if (
-        not isinstance(rhs, _Tensor)
-        or not isinstance(group_sizes, _Tensor)
-        or _transform_level() is not None
-        or _any_autocast()
-    ):
+    if not isinstance(rhs, _Tensor) or _transform_level() is not None or _any_autocast():
         return None
     try:
         if _is_grad_enabled() and (lhs.requires_grad or rhs.requires_grad):
