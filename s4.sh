@@ -1,1 +1,0 @@
-for wp in 100 0 1 2 4; do echo wp $wp; WP=$wp SECS=0.5 ./prober gmm_nt f32 16 1 gmm_nt f32 64 1 gmm_nt bf16 64 1 gmm_nt i8 64 1 gmm_nt f32 256 1 gmm_nt bf16 256 1 | grep -v openblas | cut -c1-78 | sed -n '3,$p' | grep onednn; done
