@@ -63,6 +63,15 @@ struct ProductInt8 {
   }
 };
 
+// The accumulators of the next panel, 64 lines of which a step asks for four: a block of k has 16
+// steps.
+inline void prefetch_accumulators(const char* next, int64_t step) {
+  constexpr int64_t kLines = kRows * kPanelRowBytes / 64, kLinesOfStep = 4;
+  if (step >= kLines / kLinesOfStep) return;
+  for (int64_t line = 0; line < kLinesOfStep; ++line)
+    __builtin_prefetch(next + (step * kLinesOfStep + line) * 64, 1, 2);
+}
+
 template <class Product, bool kBottom>
 void multiply_panels(const TileArgs& t) {
   for (int64_t panel = 0; panel < t.panels; ++panel) {
@@ -87,6 +96,7 @@ void multiply_panels(const TileArgs& t) {
     }
     for (int64_t g = 0; g < t.granules; g += kStepGranules) {
       advance_prefetch(*t.prefetch);
+      if (!t.first) prefetch_accumulators(acc + t.acc_panel_bytes, g / kStepGranules);
       _tile_loadd(6, b, kPanelRowBytes);
       _tile_loadd(7, b + kTileBytes, kPanelRowBytes);
       _tile_loadd(4, a, kRowBytes);
