@@ -156,7 +156,7 @@ class UnitRun {
   void stream_pieces(const Piece& piece, const char* a, char* b, char* acc) const;
   void stream_rows(const char* a, char* b, char* acc) const;
   void stream_columns(const char* a, char* b, char* acc, int64_t panel, int64_t panels) const;
-  void multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile, TileArgs args) const;
+  void multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile, TileArgs* args) const;
 
   const WorkUnit& unit_;
   const GemmItem& item_;
