@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "core/text.h"
 #include "cuda/device.h"
@@ -36,42 +37,19 @@ struct GridShape {
   bool after_prologue = false;  ///< programmatic dependent launch on the kernel before it
 };
 
-/// Launches `kernel` (a __global__ function whose parameters are exactly `arguments`). A failure is
-/// reported with the kernel's name by the call that caused it.
+/// Launches the __global__ function `kernel`; `parameters` are the addresses of its parameters. A
+/// failure is reported with the kernel's name by the call that caused it.
+Status launch_code(const Launch& launch, std::string_view name, const void* kernel,
+                   const GridShape& shape, void* const* parameters);
+
+/// The same for a kernel whose parameters are exactly `arguments`.
 template <typename... Parameters, typename... Arguments>
 Status launch_kernel(const Launch& launch, std::string_view name, void (*kernel)(Parameters...),
                      const GridShape& shape, const Arguments&... arguments) {
-  const auto fail = [&](cudaError_t error) {
-    return cuda_failure(text(launch.op, ": kernel ", name, " failed to launch"), error);
-  };
-  const auto* code = reinterpret_cast<const void*>(kernel);
-  if (const cudaError_t error = load_kernel(code); error != cudaSuccess) return fail(error);
-  if (shape.shared_bytes > 48u * 1024u) {
-    // Cheap, and needed once in each device context: so it is done every time rather than
-    // remembered.
-    const cudaError_t error = cudaFuncSetAttribute(
-        code, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
-    if (error != cudaSuccess) return fail(error);
-  }
-  cudaLaunchAttribute attributes[2];
-  unsigned count = 0;
-  if (shape.cluster > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count++].val.clusterDim = {shape.cluster, 1, 1};
-  }
-  if (shape.after_prologue) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(shape.blocks);
-  config.blockDim = dim3(shape.threads);
-  config.dynamicSmemBytes = shape.shared_bytes;
-  config.stream = launch.stream;
-  config.attrs = attributes;
-  config.numAttrs = count;
-  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
-  return error == cudaSuccess ? Status{} : fail(error);
+  static_assert((std::is_same_v<Parameters, Arguments> && ...),
+                "the driver copies them as they are");
+  void* const parameters[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
+  return launch_code(launch, name, reinterpret_cast<const void*>(kernel), shape, parameters);
 }
 
 }  // namespace cadre::cuda

@@ -1,0 +1,42 @@
+// The one way to launch a kernel.
+#include "cuda/launch.h"
+
+#include "core/text.h"
+
+namespace cadre::cuda {
+
+Status launch_code(const Launch& launch, std::string_view name, const void* kernel,
+                   const GridShape& shape, void* const* parameters) {
+  const auto fail = [&](cudaError_t error) {
+    return cuda_failure(text(launch.op, ": kernel ", name, " failed to launch"), error);
+  };
+  if (const cudaError_t error = load_kernel(kernel); error != cudaSuccess) return fail(error);
+  if (shape.shared_bytes > 48u * 1024u) {
+    // Cheap, and needed once in each device context: so it is done every time rather than
+    // remembered.
+    const cudaError_t error = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+    if (error != cudaSuccess) return fail(error);
+  }
+  cudaLaunchAttribute attributes[2];
+  unsigned count = 0;
+  if (shape.cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {shape.cluster, 1, 1};
+  }
+  if (shape.after_prologue) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(shape.blocks);
+  config.blockDim = dim3(shape.threads);
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = launch.stream;
+  config.attrs = attributes;
+  config.numAttrs = count;
+  const cudaError_t error = cudaLaunchKernelExC(&config, kernel, const_cast<void**>(parameters));
+  return error == cudaSuccess ? Status{} : fail(error);
+}
+
+}  // namespace cadre::cuda
