@@ -1,4 +1,4 @@
-// cp.async: 16 bytes from global to shared memory without a register, sm_80 and up.
+// cp.async: bytes from global to shared memory without a register, sm_80 and up.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,31 @@ __device__ __forceinline__ void cp_async_16(uint32_t destination, const void* so
                : "memory");
 }
 
+__device__ __forceinline__ void cp_async_4(uint32_t destination, const void* source) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(destination), "l"(source)
+               : "memory");
+}
+
 // Copies the first `bytes` (0 to 16) and fills the rest with zeros; with 0 nothing is read.
 __device__ __forceinline__ void cp_async_16(uint32_t destination, const void* source, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(source),
                "r"(bytes)
                : "memory");
+}
+
+// Copies 16 bytes when `index` is below `limit`, else fills them with zeros and reads nothing. The
+// comparison stands here so that a predicate and no register holds its result.
+__device__ __forceinline__ void cp_async_16_below(uint32_t destination, const void* source,
+                                                  int index, int limit) {
+  asm volatile(
+      "{\n"
+      ".reg .pred outside;\n"
+      "setp.ge.s32 outside, %2, %3;\n"
+      "cp.async.cg.shared.global [%0], [%1], 16, outside;\n"
+      "}"
+      :
+      : "r"(destination), "l"(source), "r"(index), "r"(limit)
+      : "memory");
 }
 
 __device__ __forceinline__ void cp_async_commit() {
@@ -25,6 +45,11 @@ __device__ __forceinline__ void cp_async_commit() {
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Waits for all of this thread's copies, committed or not.
+__device__ __forceinline__ void cp_async_wait_all() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 }  // namespace cadre::ptx

@@ -11,6 +11,7 @@
 namespace cadre::sm80 {
 namespace {
 
+constexpr std::string_view kMmaWide = "sm80/mma_128x256x64";
 constexpr std::string_view kMmaDeep = "sm80/mma_128x128x64";
 constexpr std::string_view kMma = "sm80/mma_128x128x32";
 constexpr std::string_view kInt8 = "sm80/int8";
@@ -18,13 +19,40 @@ constexpr std::string_view kTf32 = "sm80/tf32";
 constexpr std::string_view kF32 = "sm80/f32";
 constexpr std::string_view kF64 = "sm80/f64";
 constexpr std::string_view kBiasGrad = "sm80/bias_grad";
-constexpr std::array kKernels = {kMmaDeep, kMma, kInt8, kTf32, kF32, kF64, kBiasGrad};
+constexpr std::array kKernels = {kMmaWide, kMmaDeep, kMma, kInt8, kTf32, kF32, kF64, kBiasGrad};
 
 /// Both operands of one 16-bit type: what the tensor cores take as it is.
 bool is_16bit_pair(const plan::Problem& problem) {
   const DType dtype = problem.lhs.dtype;
   return dtype == problem.rhs.dtype && (dtype == DType::kBF16 || dtype == DType::kF16) &&
          problem.compute == DType::kF32;
+}
+
+/// So many blocks find room in a multiprocessor. The driver keeps 1 KB of each for itself.
+template <typename Shape>
+bool fits(const cuda::DeviceProperties& device) {
+  return device.max_shared_bytes >= Shape::kSharedBytes &&
+         device.shared_bytes_per_sm >= Shape::kBlocksOfSm * (Shape::kSharedBytes + 1024);
+}
+
+int64_t tiles_of(int64_t extent, int32_t tile) { return (extent + tile - 1) / tile; }
+
+/// A wide tile loads a quarter less for each output, but takes a whole multiprocessor: nothing is
+/// computed beside its epilogue. So it needs a deep sum, rows that fill it, and some tiles for each
+/// multiprocessor.
+bool fills_wide_tiles(const plan::Problem& problem, const cuda::DeviceProperties& device) {
+  const bool is_tgmm = problem.op == plan::Op::kTgmm;
+  const int64_t depth = is_tgmm ? problem.average_rows : problem.k;
+  const int64_t rows = is_tgmm                                ? problem.k
+                       : problem.op == plan::Op::kGroupedGemm ? problem.m
+                                                              : problem.average_rows;
+  // Measured: a forward product gains from 768 terms on, a weight gradient of 512 rows doesn't.
+  const int64_t least_depth = is_tgmm ? 1024 : 512;
+  constexpr int64_t kTilesOfSm = 4;
+  const int64_t tiles = problem.num_local_groups * tiles_of(rows, WideShape::kTileM) *
+                        tiles_of(problem.n, WideShape::kTileN);
+  return depth >= least_depth && rows >= WideShape::kTileM && problem.n > DeepShape::kTileN &&
+         tiles >= kTilesOfSm * device.sm_count;
 }
 
 /// The kernels that compute this problem as the contract demands, best first. All of them add over
@@ -35,10 +63,13 @@ std::vector<std::string_view> candidates(const plan::Problem& problem,
   if (problem.compute == DType::kI32) return {kInt8};
   if (problem.compute == DType::kF64) return {kF64};
   if (is_16bit_pair(problem)) {
-    // The driver keeps 1 KB of each block for itself.
-    constexpr int kDeepBytes = DeepShape::kBlocksOfSm * (DeepShape::kSharedBytes + 1024);
-    if (device.shared_bytes_per_sm >= kDeepBytes) return {kMmaDeep, kMma};
-    return {kMma};
+    std::vector<std::string_view> names;
+    if (fits<DeepShape>(device)) names.push_back(kMmaDeep);
+    if (fits<WideShape>(device)) {
+      names.insert(fills_wide_tiles(problem, device) ? names.begin() : names.end(), kMmaWide);
+    }
+    names.push_back(kMma);
+    return names;
   }
   if (problem.precision == Precision::kTf32) return {kTf32};
   return {kF32};
@@ -52,11 +83,16 @@ plan::Config config_of(std::string_view kernel) {
   }
   config.tile_m = config.tile_n = kernel == kF64 ? 64 : 128;
   config.tile_k = 16;
-  if (kernel == kMma || kernel == kMmaDeep || kernel == kInt8) {
-    config.tile_k = kernel == kMma ? 32 : 64;  // elements: half as many bytes for int8
-    config.stages = kernel == kMmaDeep ? DeepShape::kStages : SmallShape::kStages;
-    config.threads = SmallShape::kThreads;
-  }
+  const auto shape_like = [&]<typename Shape>(Shape, int element_bytes) {
+    config.tile_n = Shape::kTileN;
+    config.tile_k = Shape::kBlockBytes / element_bytes;
+    config.stages = Shape::kStages;
+    config.threads = Shape::kThreads;
+  };
+  if (kernel == kMmaWide) shape_like(WideShape{}, 2);
+  if (kernel == kMmaDeep) shape_like(DeepShape{}, 2);
+  if (kernel == kMma) shape_like(SmallShape{}, 2);
+  if (kernel == kInt8) shape_like(SmallShape{}, 1);
   return config;
 }
 
@@ -112,16 +148,15 @@ ProductArguments product_arguments(const plan::Problem& problem, const plan::Ope
 /// An upper bound of the blocks that find something to do: tiles, or rows to zero (a few for each
 /// block).
 int64_t useful_blocks(const plan::Problem& problem, const plan::Config& config) {
-  const auto tiles = [](int64_t extent, int32_t tile) { return (extent + tile - 1) / tile; };
-  const int64_t columns = tiles(problem.n, config.tile_n);
+  const int64_t columns = tiles_of(problem.n, config.tile_n);
   if (problem.op == plan::Op::kTgmm) {
-    return tiles(problem.k, config.tile_m) * columns * problem.num_local_groups;
+    return tiles_of(problem.k, config.tile_m) * columns * problem.num_local_groups;
   }
   if (problem.op == plan::Op::kGroupedGemm) {
-    return tiles(problem.m, config.tile_m) * columns * problem.num_local_groups;
+    return tiles_of(problem.m, config.tile_m) * columns * problem.num_local_groups;
   }
   constexpr int64_t kZeroRowsOfBlock = 8;
-  return (tiles(problem.m, config.tile_m) + problem.num_local_groups) * columns +
+  return (tiles_of(problem.m, config.tile_m) + problem.num_local_groups) * columns +
          problem.m / kZeroRowsOfBlock;
 }
 

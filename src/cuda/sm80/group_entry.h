@@ -21,7 +21,7 @@ enum VectorFlag : uint32_t {
 /// D [m, n] = row_scale * (alpha * A @ B + bias_scale * bias) + beta * C. Row strides are those of
 /// the stored matrices, in elements; the other strides are the same for all groups
 /// (ProductArguments).
-struct GroupEntry {
+struct alignas(16) GroupEntry {
   const char* a;
   const char* b;
   const char* c;
@@ -40,8 +40,8 @@ struct GroupEntry {
   int32_t row_tiles;
   int32_t col_tiles;
   uint32_t vector_flags;
-  uint32_t unused;
 };
+static_assert(sizeof(GroupEntry) % 16 == 0, "it is copied 16 bytes at a time");
 
 /// The table at Workspace::scratch(): tile_ends[i] tiles belong to groups 0 .. i, then the entries.
 struct GroupEntries {

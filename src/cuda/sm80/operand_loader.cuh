@@ -34,62 +34,71 @@ struct TileSource {
 };
 
 /// The thread's share of a tile. A line is a row of the shared tile: along K when kKMajor, else
-/// along M or N.
+/// along M or N. A thread brings chunk() of lines first_line(), first_line() + kLineStep, ...
 template <typename T, bool kKMajor, int kExtent, int kBlockBytes, int kThreads>
 class OperandLoader {
  public:
   static constexpr int kStageBytes = kExtent * kBlockBytes;
+  static constexpr int kBlockElements = kBlockBytes / static_cast<int>(sizeof(T));
+  static constexpr int kChunkElements = 16 / static_cast<int>(sizeof(T));
+  static constexpr int kLines = kKMajor ? kExtent : kBlockElements;
+  static constexpr int kChunksOfLine = (kKMajor ? kBlockElements : kExtent) / kChunkElements;
+  static constexpr int kLineStep = kThreads / kChunksOfLine;
+  /// Chunks of a block that one thread brings.
+  static constexpr int kChunks = kLines / kLineStep;
 
-  /// Sets the state of load_full and load_part; load_elements needs none. Chunks that start behind
-  /// the tile's last element are taken from its last chunk instead: what they bring only reaches
-  /// outputs that aren't stored.
+  /// True when a chunk lies across the end of the tile or of K: such a tile needs load_part.
+  __device__ __forceinline__ static bool ragged(int64_t extent, int64_t k) {
+    return (kKMajor ? k : extent) % kChunkElements != 0;
+  }
+
+  /// Sets the state of all but load_elements, which needs none.
   __device__ __forceinline__ void start(const TileSource& source) {
     const int64_t stride = kKMajor ? source.outer_stride : source.k_stride;
-    line_bytes_ = static_cast<int>(stride * static_cast<int64_t>(sizeof(T)));
+    line_bytes_ = static_cast<uint32_t>(stride) * static_cast<uint32_t>(sizeof(T));
     extent_ = source.extent;
-    const int last_chunk = kKMajor ? kChunksOfLine - 1 : (extent_ - 1) / kChunkElements;
-    data_ = source.data + min(chunk(), last_chunk) * 16;
-    if constexpr (!kKMajor) data_ += int64_t{first_line()} * line_bytes_;
+    data_ = source.data + chunk() * 16 + lines_on(first_line());
   }
 
-  /// True when some chunk lies across the end of the tile: every block then goes through load_part.
-  __device__ __forceinline__ bool ragged() const {
-    return !kKMajor && extent_ % kChunkElements != 0;
+  /// Where in a stage the thread's first chunk goes.
+  __device__ __forceinline__ static uint32_t place() {
+    return chunk_offset<kKMajor, kExtent, kBlockBytes>(first_line(), chunk());
   }
 
-  /// Loads the next block, all of which exists. Rows behind the tile's last one repeat it.
-  __device__ __forceinline__ void load_full(uint32_t stage) {
-    const uint32_t destination = destination_in(stage);
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      const int line = kKMajor ? min(first_line() + i * kLineStep, extent_ - 1) : i * kLineStep;
-      ptx::cp_async_16(destination + i * kStepBytes, data_ + int64_t{line} * line_bytes_);
-    }
-    data_ += kKMajor ? int64_t{kBlockBytes} : int64_t{kBlockElements} * line_bytes_;
+  /// Lines from the thread's first one on that a block has for it when `k_left` (at most a block,
+  /// negative behind the end) elements of K are left.
+  __device__ __forceinline__ int lines_left(int k_left) const {
+    const bool inside = chunk() * kChunkElements < (kKMajor ? k_left : extent_);
+    return inside ? (kKMajor ? extent_ : k_left) - first_line() : 0;
   }
 
-  /// Loads the last block, of which `k_left` elements of K exist, or a block of a ragged tile; the
-  /// rest is zero.
-  __device__ __forceinline__ void load_part(uint32_t stage, int k_left) {
-    const uint32_t destination = destination_in(stage);
-    const int lines = kKMajor ? extent_ : k_left;
+  /// Chunk i of the next block, for a tile that isn't ragged; zeros behind the last line.
+  __device__ __forceinline__ void load_chunk(uint32_t destination, int i, int lines_left) const {
+    ptx::cp_async_16_below(destination + i * kStepBytes, data_ + lines_on(i * kLineStep),
+                           i * kLineStep, lines_left);
+  }
+
+  __device__ __forceinline__ void advance() {
+    data_ += kKMajor ? uint64_t{kBlockBytes} : lines_on(kBlockElements);
+  }
+
+  /// All chunks of the next block, down to single elements at the edges; zeros behind them.
+  __device__ __forceinline__ void load_part(uint32_t destination, int k_left) const {
+    const int lines = lines_left(k_left);
     const int elements = (kKMajor ? k_left : extent_) - chunk() * kChunkElements;
     const int in_line = max(0, min(elements, kChunkElements)) * static_cast<int>(sizeof(T));
 #pragma unroll 1
-    for (int i = 0; i < kSteps; ++i) {
-      const int line = first_line() + i * kLineStep;
-      const int from = kKMajor ? line : i * kLineStep;
-      const int bytes = line < lines ? in_line : 0;
+    for (int i = 0; i < kChunks; ++i) {
+      const int bytes = i * kLineStep < lines ? in_line : 0;
       ptx::cp_async_16(destination + i * kStepBytes,
-                       data_ + int64_t{bytes > 0 ? from : 0} * line_bytes_, bytes);
+                       data_ + lines_on(bytes > 0 ? i * kLineStep : 0), bytes);
     }
-    data_ += kKMajor ? int64_t{kBlockBytes} : int64_t{kBlockElements} * line_bytes_;
   }
 
   /// The same for the block at `k_begin`, whatever the strides.
   __device__ __forceinline__ static void load_elements(const TileSource& source, uint32_t stage,
                                                        int64_t k_begin, int k_left) {
-    const uint32_t destination = destination_in(stage);
+    const uint32_t destination = stage + place();
     const T* data = reinterpret_cast<const T*>(source.data) + k_begin * source.k_stride;
     const int lines = kKMajor ? source.extent : k_left;
     const int elements = kKMajor ? k_left : source.extent;
@@ -97,7 +106,7 @@ class OperandLoader {
     const int64_t stride = kKMajor ? source.k_stride : source.outer_stride;
     const int first = chunk() * kChunkElements;
 #pragma unroll 1
-    for (int i = 0; i < kSteps; ++i) {
+    for (int i = 0; i < kChunks; ++i) {
       const int line = first_line() + i * kLineStep;
       const T* from = data + line * line_stride + first * stride;
       const int count = line < lines ? elements - first : 0;
@@ -115,12 +124,6 @@ class OperandLoader {
   }
 
  private:
-  static constexpr int kBlockElements = kBlockBytes / static_cast<int>(sizeof(T));
-  static constexpr int kChunkElements = 16 / static_cast<int>(sizeof(T));
-  static constexpr int kLines = kKMajor ? kExtent : kBlockElements;
-  static constexpr int kChunksOfLine = (kKMajor ? kBlockElements : kExtent) / kChunkElements;
-  static constexpr int kLineStep = kThreads / kChunksOfLine;
-  static constexpr int kSteps = kLines / kLineStep;
   static constexpr uint32_t kStepBytes = kLineStep * kChunksOfLine * 16;
   static_assert(kLineStep % 8 == 0, "the swizzle must be the same in every step");
 
@@ -131,12 +134,14 @@ class OperandLoader {
     return static_cast<int>(threadIdx.x) % kChunksOfLine;
   }
 
-  __device__ __forceinline__ static uint32_t destination_in(uint32_t stage) {
-    return stage + chunk_offset<kKMajor, kExtent, kBlockBytes>(first_line(), chunk());
+  /// One instruction, since the stride is neither negative nor wider than 32 bits
+  /// (prepare_kernel.cu).
+  __device__ __forceinline__ uint64_t lines_on(int lines) const {
+    return uint64_t{line_bytes_} * static_cast<uint32_t>(lines);
   }
 
   const char* data_ = nullptr;
-  int line_bytes_ = 0;
+  uint32_t line_bytes_ = 0;
   int extent_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // The epilogue of most calls: results of the operands' own 16-bit type, scaled by alpha at most.
-// The accumulators go from registers to memory, sixteen bytes a thread, without shared memory.
+// They are rounded first, so that half the shared memory holds them, and leave in whole lines.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "cuda/sm80/arguments.h"
+#include "cuda/sm80/mma_shape.h"
 
 namespace cadre::sm80 {
 
@@ -30,54 +31,37 @@ __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
   }
 }
 
-/// Four lanes of a quad each hold word q of four vectors; afterwards lane q holds all of vector q.
-__device__ __forceinline__ void transpose_quad(uint32_t (&v)[4], int lane) {
-  const bool odd = (lane & 1) != 0;
-  const bool upper = (lane & 2) != 0;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? v[i] : v[i + 1], 1);
-    v[i] = odd ? got : v[i];
-    v[i + 1] = odd ? v[i + 1] : got;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? v[i] : v[i + 2], 2);
-    v[i] = upper ? got : v[i];
-    v[i + 2] = upper ? v[i + 2] : got;
-  }
-}
-
-/// (row, col) is the place of the warp's 64x64 tile in the group's D.
+/// (row, col) is the place of the warp's 64x64 tile in the group's D; `strip` is the warp's own
+/// shared memory. Sixteen rows at a time pass through it, 144 bytes apart (so that neither the
+/// writes nor the reads meet a bank twice), and leave as whole lines of 128 bytes.
 template <typename T>
 __device__ __forceinline__ void store_plain_tile(const GroupEntry& entry, int64_t row, int64_t col,
-                                                 const float (&acc)[4][8][4]) {
+                                                 char* strip, const float (&acc)[4][8][4]) {
+  constexpr int kPitchBytes = 144;
+  static_assert(16 * kPitchBytes <= kStripBytes);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto alpha = static_cast<float>(entry.alpha);
   const int64_t stride = entry.d_row_stride;
-  row += lane / 4;
-  col += lane % 4 * 8;
-  T* d = reinterpret_cast<T*>(entry.d) + row * stride + col;
-  const int rows_left = static_cast<int>(min(entry.m - row, int64_t{64}));
-  const int cols_left = static_cast<int>(min(entry.n - col, int64_t{64}));
+  const int rows_left = static_cast<int>(min(entry.m - row, int64_t{64})) - lane / 8;
+  const bool inside = col + lane % 8 * 8 < entry.n;
+  T* d = reinterpret_cast<T*>(entry.d) + (row + lane / 8) * stride + col + lane % 8 * 8;
+  auto* to = reinterpret_cast<uint32_t*>(strip + lane / 4 * kPitchBytes) + lane % 4;
+  const char* from = strip + lane / 8 * kPitchBytes + lane % 8 * 16;
 #pragma unroll
   for (int mi = 0; mi < 4; ++mi) {
+    __syncwarp();  // the rows before these have been read
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int ni = 0; ni < 8; ++ni) {
+      const float(&sums)[4] = acc[mi][ni];
+      to[4 * ni] = pack_pair<T>(sums[0] * alpha, sums[1] * alpha);
+      to[4 * ni + 8 * kPitchBytes / 4] = pack_pair<T>(sums[2] * alpha, sums[3] * alpha);
+    }
+    __syncwarp();
 #pragma unroll
-      for (int group = 0; group < 2; ++group) {
-        uint32_t v[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float* pair = acc[mi][4 * group + i] + 2 * half;
-          v[i] = pack_pair<T>(pair[0] * alpha, pair[1] * alpha);
-        }
-        transpose_quad(v, lane);
-        if (16 * mi + 8 * half < rows_left && 32 * group < cols_left) {
-          *reinterpret_cast<uint4*>(d + (16 * mi + 8 * half) * stride + 32 * group) =
-              make_uint4(v[0], v[1], v[2], v[3]);
-        }
-      }
+    for (int i = 0; i < 4; ++i) {
+      const uint4 line = *reinterpret_cast<const uint4*>(from + 4 * i * kPitchBytes);
+      const int below = 16 * mi + 4 * i;
+      if (inside && below < rows_left) *reinterpret_cast<uint4*>(d + below * stride) = line;
     }
   }
 }

@@ -67,9 +67,10 @@ __device__ uint32_t vector_flag(const TensorArguments& tensor, const void* data,
                                 uint32_t flag) {
   const auto bits =
       reinterpret_cast<uint64_t>(data) | static_cast<uint64_t>(row_stride * tensor.element_bytes);
-  // Row strides of 2^31 bytes and more take the way of odd strides: the fast one counts in 32 bits.
+  // Row strides of 2^31 bytes and more, and negative ones, take the way of odd strides: the fast
+  // one multiplies them as 32-bit numbers without a sign.
   const int64_t stride_bytes = row_stride * tensor.element_bytes;
-  const bool near = stride_bytes <= INT32_MAX && stride_bytes >= INT32_MIN;
+  const bool near = stride_bytes >= 0 && stride_bytes <= INT32_MAX;
   return tensor.col_stride == 1 && near && bits % 16 == 0 ? flag : 0;
 }
 

@@ -1,95 +1,105 @@
-// The loads of one tile: both operands into a ring of stages.
+// The loads of one tile: both operands, block of K after block of K.
 #pragma once
 
 #include <cstdint>
 
 #include "cuda/sm80/arguments.h"
 #include "cuda/sm80/operand_loader.cuh"
-#include "cuda/sm80/tile_finder.cuh"
+#include "cuda/sm80/tile_queue.cuh"
 
 namespace cadre::sm80 {
 
 template <typename Traits>
 class TileLoads {
  public:
-  __device__ __forceinline__ explicit TileLoads(uint32_t stages) : stages_(stages) {}
+  using LoaderA = typename Traits::LoaderA;
+  using LoaderB = typename Traits::LoaderB;
+  /// Chunks of a block, of A and then of B, that one thread brings.
+  static constexpr int kChunks = LoaderA::kChunks + LoaderB::kChunks;
 
-  /// True when both operands can come 16 bytes at a time; then start() and next(), else
-  /// load_block().
+  /// True when both operands can come 16 bytes at a time; otherwise load_elements(). K is counted
+  /// in 32 bits here.
   __device__ __forceinline__ static bool vectors(const ProductArguments& args,
-                                                 const ProductTile& tile) {
+                                                 const QueuedTile& tile) {
     constexpr uint32_t kBoth = kVectorA | kVectorB;
-    return (args.table.entries[tile.group].vector_flags & kBoth) == kBoth &&
-           Traits::kAKMajor != args.a_rows_along_k && Traits::kBKMajor == args.b_rows_along_n;
+    return (tile.entry->vector_flags & kBoth) == kBoth && Traits::kAKMajor != args.a_rows_along_k &&
+           Traits::kBKMajor == args.b_rows_along_n;
   }
 
-  /// Starts the first kStages - 1 blocks of a tile. All warps have left the stages.
-  __device__ __forceinline__ void start(const ProductArguments& args, const ProductTile& tile) {
-    begin(args, tile);
-    slot_ = 0;
-#pragma unroll 1
-    for (int i = 0; i < Traits::kStages - 1; ++i) {
-      load_a();
-      load_b();
-    }
+  /// True when 16 bytes lie across the end of the tile or of K: then load_block() alone, never
+  /// load_chunk().
+  __device__ __forceinline__ static bool ragged(const ProductArguments& args,
+                                                const QueuedTile& tile) {
+    const int64_t k = tile.entry->k;
+    return LoaderA::ragged(source_a(args, tile).extent, k) ||
+           LoaderB::ragged(source_b(args, tile).extent, k);
   }
 
-  /// Goes on with another tile, right behind the last block of the one before.
-  __device__ __forceinline__ void begin(const ProductArguments& args, const ProductTile& tile) {
+  __device__ __forceinline__ void begin(const ProductArguments& args, const QueuedTile& tile) {
     a_.start(source_a(args, tile));
     b_.start(source_b(args, tile));
-    left_ = args.table.entries[tile.group].k;
-    ragged_ = a_.ragged() || b_.ragged();
+    left_ = static_cast<int>(tile.entry->k);
+    ragged_ = ragged(args, tile);
   }
 
-  __device__ __forceinline__ bool finished() const { return left_ <= 0; }
+  /// Prepares load_chunk for the next block: behind the last one it brings zeros.
+  __device__ __forceinline__ void aim(uint32_t stage) {
+    place_a_ = stage + LoaderA::place();
+    place_b_ = stage + Traits::kStageBytesA + LoaderB::place();
+    lines_a_ = a_.lines_left(block_left());
+    lines_b_ = b_.lines_left(block_left());
+  }
 
-  /// The next block of A, then of B. One commit for each block of K, past the end too: so the
-  /// number of groups under way is always the same.
-  __device__ __forceinline__ void load_a() {
-    if (left_ <= 0) return;
-    const uint32_t stage = stages_ + slot_ * Traits::kStageBytes;
-    if (left_ >= Traits::kBlockElements && !ragged_) {
-      a_.load_full(stage);
+  __device__ __forceinline__ void load_chunk(int i) const {
+    if (i < LoaderA::kChunks) {
+      a_.load_chunk(place_a_, i, lines_a_);
     } else {
-      a_.load_part(stage, block_left());
+      b_.load_chunk(place_b_, i - LoaderA::kChunks, lines_b_);
     }
-  }
-  __device__ __forceinline__ void load_b() {
-    if (left_ > 0) {
-      const uint32_t stage = stages_ + slot_ * Traits::kStageBytes + Traits::kStageBytesA;
-      if (left_ >= Traits::kBlockElements && !ragged_) {
-        b_.load_full(stage);
-      } else {
-        b_.load_part(stage, block_left());
-      }
-      left_ -= Traits::kBlockElements;
-    }
-    ptx::cp_async_commit();
-    slot_ = slot_ == Traits::kStages - 1 ? 0 : slot_ + 1;
   }
 
-  /// Loads the block at `k_begin` into the first stage, element by element.
-  __device__ __forceinline__ void load_block(const ProductArguments& args, const ProductTile& tile,
-                                             int64_t k_begin) const {
-    const int64_t left = args.table.entries[tile.group].k - k_begin;
-    const int k_left =
-        left < Traits::kBlockElements ? static_cast<int>(left) : Traits::kBlockElements;
-    Traits::LoaderA::load_elements(source_a(args, tile), stages_, k_begin, k_left);
-    Traits::LoaderB::load_elements(source_b(args, tile), stages_ + Traits::kStageBytesA, k_begin,
-                                   k_left);
+  /// Done with a block. One commit for each, past the end too: so the number of groups under way
+  /// is always the same.
+  __device__ __forceinline__ void commit() {
+    a_.advance();
+    b_.advance();
+    left_ -= Traits::kBlockElements;
+    ptx::cp_async_commit();
+  }
+
+  /// All of the next block at once, of any tile whose operands are vectors().
+  __device__ __forceinline__ void load_block(uint32_t stage) {
+    if (left_ <= 0) return;
+    if (!ragged_) {
+      aim(stage);
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) load_chunk(i);
+      return;
+    }
+    a_.load_part(stage + LoaderA::place(), block_left());
+    b_.load_part(stage + Traits::kStageBytesA + LoaderB::place(), block_left());
+  }
+
+  /// Loads the block at `k_begin`, element by element.
+  __device__ __forceinline__ static void load_elements(const ProductArguments& args,
+                                                       const QueuedTile& tile, uint32_t stage,
+                                                       int64_t k_begin) {
+    const int k_left = clamped(tile.entry->k - k_begin);
+    LoaderA::load_elements(source_a(args, tile), stage, k_begin, k_left);
+    LoaderB::load_elements(source_b(args, tile), stage + Traits::kStageBytesA, k_begin, k_left);
   }
 
  private:
-  __device__ __forceinline__ int block_left() const {
-    return left_ < Traits::kBlockElements ? static_cast<int>(left_) : Traits::kBlockElements;
+  __device__ __forceinline__ static int clamped(int64_t left) {
+    return left < Traits::kBlockElements ? static_cast<int>(left) : Traits::kBlockElements;
   }
+  __device__ __forceinline__ int block_left() const { return min(left_, Traits::kBlockElements); }
 
   static constexpr auto kElementBytes = static_cast<int64_t>(sizeof(typename Traits::Element));
 
   __device__ __forceinline__ static TileSource source_a(const ProductArguments& args,
-                                                        const ProductTile& tile) {
-    const GroupEntry& entry = args.table.entries[tile.group];
+                                                        const QueuedTile& tile) {
+    const GroupEntry& entry = *tile.entry;
     const int64_t row = int64_t{tile.row_tile} * Traits::kTileM;
     const int64_t m_stride = args.a_rows_along_k ? args.a_col_stride : entry.a_row_stride;
     return {.data = entry.a + row * m_stride * kElementBytes,
@@ -99,8 +109,8 @@ class TileLoads {
   }
 
   __device__ __forceinline__ static TileSource source_b(const ProductArguments& args,
-                                                        const ProductTile& tile) {
-    const GroupEntry& entry = args.table.entries[tile.group];
+                                                        const QueuedTile& tile) {
+    const GroupEntry& entry = *tile.entry;
     const int64_t col = int64_t{tile.col_tile} * Traits::kTileN;
     const int64_t n_stride = args.b_rows_along_n ? entry.b_row_stride : args.b_col_stride;
     return {.data = entry.b + col * n_stride * kElementBytes,
@@ -109,12 +119,14 @@ class TileLoads {
             .extent = static_cast<int>(min(entry.n - col, int64_t{Traits::kTileN}))};
   }
 
-  typename Traits::LoaderA a_;
-  typename Traits::LoaderB b_;
-  int64_t left_ = 0;  ///< elements of K from the next block on
-  uint32_t stages_;
-  uint32_t slot_ = 0;
+  LoaderA a_;
+  LoaderB b_;
+  int left_ = 0;  ///< elements of K from the next block on; negative behind the end
   bool ragged_ = false;
+  uint32_t place_a_ = 0;
+  uint32_t place_b_ = 0;
+  int lines_a_ = 0;
+  int lines_b_ = 0;
 };
 
 }  // namespace cadre::sm80
