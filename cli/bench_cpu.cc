@@ -340,8 +340,6 @@ Status run_cpu(const BenchOptions& options, nlohmann::json* results, bool* check
     const Case& work = cases[i];
     progress.show(
         text(i + 1, "/", cases.size(), "  ", work.op, " ", name_of(work.dtype), " ", work.label));
-    // Cores that have slept through the cases before need about a second to come to speed.
-    if (i > 0 && work.threads > cases[i - 1].threads) bench::measure_peak(isa, work.threads);
     Measured measured;
     if (Status status = measure(work, options.repeats > 0 ? options.repeats : 40, &measured);
         !status.ok()) {

@@ -256,21 +256,6 @@ def machine_of(device):
     return machine
 
 
-def write(options, given, results):
-    given = list(given)
-    if "--json" in given:
-        given[given.index("--json") + 1] = "FILE"
-    document = {
-        "schema": 1,
-        "command": " ".join(["python bench/rivals/torch_grouped_mm.py", *given]),
-        "machine": machine_of(options.device),
-        "results": results,
-    }
-    with open(options.json, "w") as file:
-        json.dump(document, file, indent=1)
-        file.write("\n")
-
-
 def main(arguments=None):
     options = parse(arguments)
     timer = Timer(options.device)
@@ -284,12 +269,23 @@ def main(arguments=None):
                 results.append(row)
                 reasons.update(row["left_out"])
                 print_row(row)
-        if options.json:  # after every shape: a run that is cut short keeps what it has
-            write(options, sys.argv[1:] if arguments is None else arguments, results)
         if timer.cuda:
             torch.cuda.empty_cache()
     for rival, reason in reasons.items():
         print(f"{rival} was left out: {reason}")
+    if options.json:
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        if "--json" in given:
+            given[given.index("--json") + 1] = "FILE"
+        document = {
+            "schema": 1,
+            "command": " ".join(["python bench/rivals/torch_grouped_mm.py", *given]),
+            "machine": machine_of(options.device),
+            "results": results,
+        }
+        with open(options.json, "w") as file:
+            json.dump(document, file, indent=1)
+            file.write("\n")
     return 0
 
 

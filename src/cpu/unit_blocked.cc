@@ -100,16 +100,11 @@ bool UnitRun::blocked() {
     const Block block = block_at(blocks, index);
     const int64_t panel_bytes = b_panel_bytes(block.k);
     const int64_t source_panels = reads_unpacked(block.k) ? block.full_panels : 0;
-    // B that must be packed is packed by panel, between the products of the first row tile.
-    const bool packs_b = !unit_.packed && source_panels == 0;
-    if (!unit_.packed && !packs_b) {
-      for (int64_t i = source_panels; i < block.panels; ++i) pack_panel(block, i, b_memory);
-    }
+    if (!unit_.packed) pack_block(block, source_panels, b_memory);
     const int64_t steps = prefetch_steps(block.k);
     // The next block of B comes from memory during the last row tiles, before it can be evicted.
     const Block next = block_at(blocks, index + 1);
-    PrefetchWalk next_b = walk_over(next.k0, next.k, next.panel,
-                                    packs_b ? std::min<int64_t>(next.panels, 1) : next.panels);
+    PrefetchWalk next_b = walk_over(next.k0, next.k, next.panel, next.panels);
     const int64_t b_steps = std::max<int64_t>(block.panels - kRowPrefetchPanels, 1) * steps;
     const int64_t b_tiles =
         std::min(ceil_div(lines_of(next_b), kBlockPrefetchLines * b_steps) + 1, tiles_);
@@ -152,14 +147,6 @@ bool UnitRun::blocked() {
         multiply_tile(from_source, block, tile, 0, source_panels, &next_rows, walk);
         begin = source_panels;
       }
-      for (int64_t i = 0; tile == 0 && packs_b && i < block.panels; ++i) {
-        pack_panel(block, i, b_memory);
-        PrefetchWalk next_panel = walk_over(block.k0, block.k, block.panel + i + 1, 1);
-        if (i + 1 == block.panels) next_panel = next_rows;
-        next_panel.lines = ceil_div(lines_of(next_panel), steps);
-        multiply_tile(args, block, tile, i, i + 1, &next_panel, &next_panel);
-        begin = i + 1;
-      }
       multiply_tile(args, block, tile, begin, block.panels, &next_rows, walk);
       const int64_t stored = plain_out_ ? block.full_panels : 0;
       if (block.last && stored < block.panels) {
@@ -171,11 +158,16 @@ bool UnitRun::blocked() {
   return true;
 }
 
-/// B: [k, cols] -> one panel of a block.
-void UnitRun::pack_panel(const Block& block, int64_t i, char* b_memory) const {
-  const int64_t panel = block.panel + i;
-  kernel_.pack_b(part(b_, block.k0, panel * kernel_.nr), block.k, panel_cols(panel),
-                 b_memory + i * b_panel_bytes(block.k), 0);
+/// B: [k, cols] -> panels, but for those that the first row tile reads as they lie and packs.
+void UnitRun::pack_block(const Block& block, int64_t source_panels, char* b_memory) const {
+  const int64_t next_panel_bytes =
+      kernel_.nr * b_.col_stride * static_cast<int64_t>(size_of(b_.dtype));
+  for (int64_t i = source_panels; i < block.panels; ++i) {
+    const int64_t panel = block.panel + i;
+    kernel_.pack_b(part(b_, block.k0, panel * kernel_.nr), block.k, panel_cols(panel),
+                   b_memory + i * b_panel_bytes(block.k),
+                   i + 1 < block.panels ? next_panel_bytes : 0);
+  }
 }
 
 }  // namespace cadre::cpu

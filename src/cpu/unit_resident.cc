@@ -59,16 +59,11 @@ void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* ac
     const int64_t next_k0 = (i + 1) % k_pieces * piece.k;
     const int64_t next_panel = (i + 1) / k_pieces * piece.panels;
     const bool source = reads_unpacked(k);
-    const bool last = k0 + k >= item_.k;
-    // The next piece is asked for by whoever reads this one as it lies, a first row tile or packing
-    // for a single one, else during the products. A single tile leaves too few steps for that: all
-    // at once, and, measured, also for rows that packing asks for, but not for columns.
-    const bool packing_asks = tiles_ == 1 && !unit_.packed;
-    const bool reader_asks = source || (packing_asks && b_.col_stride != 1);
     PrefetchWalk next;
-    if (i + 1 < pieces && !reader_asks) {
+    if (i + 1 < pieces && !source) {
       next = walk_over(next_k0, std::min(piece.k, item_.k - next_k0), next_panel, piece.panels);
       next.lines = ceil_div(lines_of(next), panels * tiles_ * prefetch_steps(k));
+      // A single tile has too few steps to spread the prefetches over: ask before packing.
       if (tiles_ == 1) prefetch_all(&next);
     }
     const int64_t ahead_bytes =
@@ -80,23 +75,23 @@ void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* ac
       const bool from_source = source && panel < full_panels_;
       if (!from_source && !unit_.packed) {
         kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel), b,
-                       packing_asks ? ahead_bytes : 0);
+                       tiles_ == 1 ? ahead_bytes : 0);
       }
       char* const panel_acc = acc + (panel - panel0) * acc_panel_bytes;
-      // One set of arguments, changed in place: copying it costs as much as a short product.
-      TileArgs args{.acc_panel_bytes = acc_tile_bytes(), .panels = 1, .prefetch = &next};
       for (int64_t tile = 0; tile < tiles_; ++tile) {
+        TileArgs args{.b = unit_.packed ? packed_at(k0, panel) : b,
+                      .b_granule_bytes = b_granule_bytes(),
+                      .acc = panel_acc + tile * acc_tile_bytes(),
+                      .acc_panel_bytes = acc_tile_bytes(),
+                      .panels = 1,
+                      .prefetch = &next};
         if (from_source && tile == 0) {
           point_at_source(k0, panel, tiles_ > 1 ? b : nullptr, &args);
           args.b_ahead_bytes = ahead_bytes;
-        } else {
-          args.b_from = BFrom::kPanels;
-          args.b = unit_.packed ? packed_at(k0, panel) : b;
-          args.b_granule_bytes = b_granule_bytes();
         }
-        args.acc = panel_acc + tile * acc_tile_bytes();
+        const bool last = k0 + k >= item_.k;
         const bool stored = last && point_at_out(tile, panel, &args);
-        multiply_piece(a, k0, k, tile, &args);
+        multiply_piece(a, k0, k, tile, args);
         if (last && !stored) {
           finish(tile, panel, 1, panel_acc + tile * acc_tile_bytes(), acc_tile_bytes());
         }
@@ -108,18 +103,21 @@ void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* ac
 
 /// k values [k0, k0 + k) of one row tile; a piece never crosses a segment, because it divides it.
 void UnitRun::multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile,
-                             TileArgs* args) const {
+                             TileArgs args) const {
   const int64_t segment_k = kMaxGranules * kernel_.granule_k;
   const int64_t inside = k0 % segment_k;
   const char* const rows = a + (k0 / segment_k * tiles_ + tile) * a_tile_bytes();
-  args->a = rows + inside / kernel_.granule_k * kernel_.granule_bytes;
-  args->granules = granules_of(k);
-  args->rows = tile_rows(tile);
-  args->first = k0 == 0;
+  PrefetchWalk none;
+  args.a = rows + inside / kernel_.granule_k * kernel_.granule_bytes;
+  args.granules = granules_of(k);
+  args.rows = tile_rows(tile);
+  args.first = k0 == 0;
   // The surplus is that of a whole segment: take it off with the segment's last piece.
-  const bool whole = inside + k == segment_k || k0 + k == item_.k;
-  args->a_surplus = whole ? rows + kSurplusGranule * kernel_.granule_bytes : nullptr;
-  kernel_.multiply(*args);
+  if (inside + k == segment_k || k0 + k == item_.k) {
+    args.a_surplus = rows + kSurplusGranule * kernel_.granule_bytes;
+  }
+  if (!args.prefetch) args.prefetch = &none;
+  kernel_.multiply(args);
 }
 
 /// One row tile, and B as it lies: a few rows of it at a time, in address order. Columns and k
@@ -146,14 +144,13 @@ void UnitRun::stream_columns(const char* a, char* b, char* acc, int64_t panel,
     const bool source = k0 < source_k;
     const int64_t k = std::min(blocking_.stream_k, (source ? source_k : item_.k) - k0);
     const bool last = k0 + k >= item_.k;
-    PrefetchWalk nothing;
-    TileArgs args{.acc = first_acc, .acc_panel_bytes = acc_tile_bytes(), .prefetch = &nothing};
+    TileArgs args{.acc = first_acc, .acc_panel_bytes = acc_tile_bytes()};
     if (source) {
       args.panels = panels;
       point_at_source(k0, panel, nullptr, &args);
       args.b_ahead_bytes = blocking_.stream_k * args.b_k_bytes;
       stored = last && point_at_out(0, panel, &args);
-      multiply_piece(a, k0, k, 0, &args);
+      multiply_piece(a, k0, k, 0, args);
     } else {
       args.panels = 1;
       args.b = b;
@@ -162,7 +159,7 @@ void UnitRun::stream_columns(const char* a, char* b, char* acc, int64_t panel,
         kernel_.pack_b(part(b_, k0, i * kernel_.nr), k, panel_cols(i), b, 0);
         args.acc = acc + i * acc_tile_bytes();
         stored = last && point_at_out(0, i, &args);
-        multiply_piece(a, k0, k, 0, &args);
+        multiply_piece(a, k0, k, 0, args);
       }
     }
     k0 += k;

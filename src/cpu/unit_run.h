@@ -146,7 +146,7 @@ class UnitRun {
   Blocks cut_into_blocks() const;
   Block block_at(const Blocks& blocks, int64_t index) const;
   bool keeps_packed_a() const;
-  void pack_panel(const Block& block, int64_t i, char* b_memory) const;
+  void pack_block(const Block& block, int64_t source_panels, char* b_memory) const;
   void multiply_tile(const TileArgs& args, const Block& block, int64_t tile, int64_t begin,
                      int64_t end, PrefetchWalk* first_walk, PrefetchWalk* walk) const;
 
@@ -156,7 +156,7 @@ class UnitRun {
   void stream_pieces(const Piece& piece, const char* a, char* b, char* acc) const;
   void stream_rows(const char* a, char* b, char* acc) const;
   void stream_columns(const char* a, char* b, char* acc, int64_t panel, int64_t panels) const;
-  void multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile, TileArgs* args) const;
+  void multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile, TileArgs args) const;
 
   const WorkUnit& unit_;
   const GemmItem& item_;

@@ -327,7 +327,7 @@ Failures packed_weights(const Subject& subject, const DTypes& types) {
 
 Failures any_number_of_groups(const Subject& subject, const DTypes& types) {
   std::vector<Case> cases;
-  for (int64_t groups : {1, 8, 65, 128, 4096}) {
+  for (int64_t groups : {1, 8, 64, 65, 128, 4096}) {
     std::vector<int64_t> sizes(static_cast<size_t>(groups), 0);
     for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = static_cast<int64_t>(i * i % 3);
     Case c = with_sizes(basic(types), sizes, 1);

@@ -1,5 +1,5 @@
-// The CUDA backend beyond the contract suites: clear errors before a launch, streams, threads,
-// offsets past 2^31 elements, and kernels that agree bit by bit.
+// The CUDA backend beyond the contract suites: clear errors before a launch, streams, threads, and
+// offsets past 2^31 elements.
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -14,7 +14,7 @@ constexpr int64_t kK = 64;
 constexpr int64_t kN = 96;
 constexpr int64_t kGroups = 3;
 
-class BackendTest : public GpuTest {
+class BackendTest : public GpuBackendTest {
  protected:
   BackendTest()
       : lhs(DType::kBF16, {kM, kK}),
@@ -23,7 +23,7 @@ class BackendTest : public GpuTest {
         sizes(DType::kI32, {kGroups}) {}
 
   void SetUp() override {
-    GpuTest::SetUp();
+    GpuBackendTest::SetUp();
     if (IsSkipped()) return;
     lhs.fill_random(1);
     rhs.fill_random(2);
@@ -41,11 +41,10 @@ class BackendTest : public GpuTest {
     EXPECT_TRUE(out.unchanged());
   }
 
-  Context context;
   GpuArray lhs, rhs, out, sizes;
 };
 
-TEST_F(BackendTest, HostPointersAreRefused) {
+TEST_P(BackendTest, HostPointersAreRefused) {
   std::vector<uint16_t> host(kM * kK);
   GmmArgs call = args();
   call.lhs.data = host.data();
@@ -64,7 +63,7 @@ TEST_F(BackendTest, HostPointersAreRefused) {
   expect_invalid(gmm(context, call), "rhs.data is a host pointer");
 }
 
-TEST_F(BackendTest, TooSmallAWorkspaceIsRefused) {
+TEST_P(BackendTest, TooSmallAWorkspaceIsRefused) {
   GmmArgs call = args();
   size_t needed = 0;
   ASSERT_TRUE(gmm_workspace_size(context, call, &needed).ok());
@@ -78,7 +77,7 @@ TEST_F(BackendTest, TooSmallAWorkspaceIsRefused) {
   device_memory().release(workspace);
 }
 
-TEST_F(BackendTest, WorkspaceIsNeverOverrun) {
+TEST_P(BackendTest, WorkspaceIsNeverOverrun) {
   // Host sizes and host lists are what takes most room.
   constexpr int64_t kMany = 4096;
   GpuArray weights(DType::kBF16, {1, kK, kN});
@@ -105,7 +104,7 @@ TEST_F(BackendTest, WorkspaceIsNeverOverrun) {
   EXPECT_FALSE(workspace.first_change(std::vector<bool>(needed, true), &offset)) << offset;
 }
 
-TEST_F(BackendTest, AMissingDeviceIsAnErrorWithTheReason) {
+TEST_P(BackendTest, AMissingDeviceIsAnErrorWithTheReason) {
   GmmArgs call = args();
   const Device far{DeviceKind::kCuda, 99};
   call.lhs.device = call.rhs.device = call.out.device = call.group_sizes.device = far;
@@ -114,7 +113,7 @@ TEST_F(BackendTest, AMissingDeviceIsAnErrorWithTheReason) {
   EXPECT_NE(status.message().find("there is no cuda:99"), std::string::npos) << status.message();
 }
 
-TEST_F(BackendTest, AStreamOfAnotherDeviceIsRefused) {
+TEST_P(BackendTest, AStreamOfAnotherDeviceIsRefused) {
   int count = 0;
   ASSERT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
   if (count < 2) GTEST_SKIP() << "needs two GPUs, here is one";
@@ -128,13 +127,13 @@ TEST_F(BackendTest, AStreamOfAnotherDeviceIsRefused) {
   cudaStreamDestroy(other);
 }
 
-TEST_F(BackendTest, AnUnknownKernelIsRefused) {
+TEST_P(BackendTest, AnUnknownKernelIsRefused) {
   GmmArgs call = args();
   call.options.config = "sm80/nothing";
   expect_invalid(gmm(context, call), "options.config = \"sm80/nothing\"");
 }
 
-TEST_F(BackendTest, ThreadsAndStreamsShareAContext) {
+TEST_P(BackendTest, ThreadsAndStreamsShareAContext) {
   struct Job {
     TestStream stream;
     GpuArray lhs{DType::kBF16, {kM, kK}}, rhs{DType::kBF16, {kGroups, kK, kN}};
@@ -181,65 +180,6 @@ TEST_F(BackendTest, ThreadsAndStreamsShareAContext) {
   }
 }
 
-TEST_F(BackendTest, TilesAndAlignmentDontChangeBits) {
-  // One problem, through both tile shapes, both layouts of the weights, and operands off any
-  // alignment, which take single-element loads.
-  constexpr int64_t kDeep = 200;  // no multiple of a step of K
-  constexpr int64_t kWide = 264;
-  GpuArray x(DType::kBF16, {kM, kDeep});
-  GpuArray w(DType::kBF16, {kGroups, kDeep, kWide});
-  GpuArray w_t(DType::kBF16, {kGroups, kWide, kDeep});
-  x.fill_random(4);
-  w.fill_random(5);
-  for (int64_t g = 0; g < kGroups; ++g) {
-    for (int64_t i = 0; i < kDeep; ++i) {
-      for (int64_t j = 0; j < kWide; ++j) {
-        w_t.store((g * kWide + j) * kDeep + i, w.before((g * kDeep + i) * kWide + j));
-      }
-    }
-  }
-  w_t.upload();
-  constexpr int64_t kOdd = kDeep + 3;
-  GpuArray x_odd(DType::kBF16, {kM, kOdd});
-  for (int64_t i = 0; i < kM; ++i) {
-    for (int64_t j = 0; j < kDeep; ++j) x_odd.store(i * kOdd + j + 1, x.before(i * kDeep + j));
-  }
-  x_odd.upload();
-  const TensorView odd = TensorView::strided(static_cast<char*>(x_odd.data()) + 2, DType::kBF16,
-                                             {kM, kDeep}, {kOdd, 1}, kGpu);
-  GpuArray first(DType::kF32, {kM, kWide});
-  bool have_first = false;
-  for (const char* kernel : {"sm80/mma_128x128x32", "sm80/mma_128x128x64"}) {
-    for (bool transposed : {false, true}) {
-      for (const TensorView& view : {x.view(), odd}) {
-        GpuArray result(DType::kF32, {kM, kWide});
-        GmmArgs call{.lhs = view,
-                     .rhs = transposed ? w_t.view() : w.view(),
-                     .group_sizes = sizes.sizes(),
-                     .out = result.view(),
-                     .transpose_rhs = transposed};
-        call.options.config = kernel;
-        const Status status = gmm(context, call);
-        ASSERT_TRUE(status.ok()) << status.message();
-        result.download();
-        if (!have_first) {
-          ASSERT_TRUE(gmm(context,
-                          [&] {
-                            GmmArgs again = call;
-                            again.out = first.view();
-                            return again;
-                          }())
-                          .ok());
-          first.download();
-          have_first = true;
-        }
-        EXPECT_TRUE(result.same_after(first))
-            << kernel << (transposed ? " transposed" : "") << " at " << view.data;
-      }
-    }
-  }
-}
-
 /// Memory that isn't cleared or copied as a whole; null when the device has too little.
 class LargeBlock {
  public:
@@ -271,7 +211,7 @@ double get(const uint16_t* at) {
 
 constexpr int64_t kHuge = (int64_t{1} << 31) + 24;  // elements; a multiple of 8: vector loads
 
-TEST_F(BackendTest, GmmOffsetsPastTwoToThe31) {
+TEST_P(BackendTest, GmmOffsetsPastTwoToThe31) {
   // Rows of lhs and out, and groups of rhs, each more than 2^31 elements apart.
   constexpr int64_t kRows = 4, kDepth = 8, kCols = 8;
   const LargeBlock x((3 * kHuge + kDepth) * 2), y((3 * kHuge + kCols) * 2);
@@ -316,7 +256,7 @@ TEST_F(BackendTest, GmmOffsetsPastTwoToThe31) {
   }
 }
 
-TEST_F(BackendTest, TgmmOffsetsPastTwoToThe31) {
+TEST_P(BackendTest, TgmmOffsetsPastTwoToThe31) {
   constexpr int64_t kRows = 4, kDepth = 8, kCols = 16;
   const LargeBlock x((3 * kHuge + kDepth) * 2), y((3 * kHuge + kCols) * 2);
   const LargeBlock w((kHuge + kDepth * kCols) * 2);
@@ -348,7 +288,7 @@ TEST_F(BackendTest, TgmmOffsetsPastTwoToThe31) {
   }
 }
 
-TEST_F(BackendTest, MoreElementsThanTwoToThe31InOneTensor) {
+TEST_P(BackendTest, MoreElementsThanTwoToThe31InOneTensor) {
   // lhs [m, k] without gaps has more than 2^31 elements; its last rows are checked.
   constexpr int64_t kDepth = 4096, kCols = 8;
   constexpr int64_t kRows = (int64_t{1} << 31) / kDepth + 300;
@@ -378,6 +318,8 @@ TEST_F(BackendTest, MoreElementsThanTwoToThe31InOneTensor) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, BackendTest, testing::ValuesIn(backend_names()), backend_of);
 
 }  // namespace
 }  // namespace cadre::tests

@@ -32,7 +32,7 @@ const std::vector<BadSizes> kBadSizes = {
     {"last one too many", {50, 50, 50, 51}, {50, 50, 50, 0}, "above m"},
 };
 
-class DeviceFaults : public GpuTest {
+class DeviceFaults : public GpuBackendTest {
  protected:
   DeviceFaults() : reference(reference_context()) {}
 
@@ -43,11 +43,10 @@ class DeviceFaults : public GpuTest {
     EXPECT_TRUE(context.check(kGpu).ok()) << what << ": reported twice";
   }
 
-  Context context;
   Context reference;
 };
 
-TEST_F(DeviceFaults, BadSizesInGmm) {
+TEST_P(DeviceFaults, BadSizesInGmm) {
   for (const BadSizes& bad : kBadSizes) {
     GpuArray lhs(DType::kBF16, {kM, kK});
     GpuArray rhs(DType::kBF16, {kGroups, kK, kN});
@@ -76,7 +75,7 @@ TEST_F(DeviceFaults, BadSizesInGmm) {
   }
 }
 
-TEST_F(DeviceFaults, BadSizesInTgmm) {
+TEST_P(DeviceFaults, BadSizesInTgmm) {
   for (const BadSizes& bad : kBadSizes) {
     GpuArray lhs(DType::kBF16, {kM, kK});
     GpuArray rhs(DType::kBF16, {kM, kN});
@@ -101,7 +100,7 @@ TEST_F(DeviceFaults, BadSizesInTgmm) {
   }
 }
 
-TEST_F(DeviceFaults, BadSizesInBiasGrad) {
+TEST_P(DeviceFaults, BadSizesInBiasGrad) {
   for (const BadSizes& bad : kBadSizes) {
     GpuArray dy(DType::kF32, {kM, kN});
     GpuArray dbias(DType::kF32, {kGroups, kN});
@@ -132,7 +131,7 @@ TEST_F(DeviceFaults, BadSizesInBiasGrad) {
   }
 }
 
-TEST_F(DeviceFaults, BadGroupOffset) {
+TEST_P(DeviceFaults, BadGroupOffset) {
   for (int64_t offset : {int64_t{-1}, int64_t{3}, int64_t{1000}, INT64_MAX, INT64_MIN}) {
     constexpr int64_t kLocal = 2;
     GpuArray lhs(DType::kBF16, {kM, kK});
@@ -171,7 +170,7 @@ TEST_F(DeviceFaults, BadGroupOffset) {
   }
 }
 
-TEST_F(DeviceFaults, GroupsLargerThanTheMatricesOfAList) {
+TEST_P(DeviceFaults, GroupsLargerThanTheMatricesOfAList) {
   GpuArray lhs(DType::kBF16, {kM, kK});
   GpuArray rhs(DType::kBF16, {kGroups, kK, kN});
   GpuArray out(DType::kF32, {kGroups, 10, kN});
@@ -194,7 +193,7 @@ TEST_F(DeviceFaults, GroupsLargerThanTheMatricesOfAList) {
   EXPECT_TRUE(out.guards_intact());
 }
 
-TEST_F(DeviceFaults, BadDimsInGroupedGemm) {
+TEST_P(DeviceFaults, BadDimsInGroupedGemm) {
   // Group 1's rows are bad in each of these ways; groups 0 and 2 must come out right.
   for (int64_t bad_rows : {int64_t{-3}, int64_t{65}, int64_t{1} << 40, INT64_MIN}) {
     constexpr int64_t kCapacityRows = 64;
@@ -231,7 +230,7 @@ TEST_F(DeviceFaults, BadDimsInGroupedGemm) {
   }
 }
 
-TEST_F(DeviceFaults, ForbiddenTailIsReported) {
+TEST_P(DeviceFaults, ForbiddenTailIsReported) {
   GpuArray lhs(DType::kBF16, {kM, kK});
   GpuArray rhs(DType::kBF16, {kGroups, kK, kN});
   GpuArray out(DType::kF32, {kM, kN});
@@ -253,7 +252,7 @@ TEST_F(DeviceFaults, ForbiddenTailIsReported) {
   expect_fault("tail = forbid", "sum of 199");
 }
 
-TEST_F(DeviceFaults, CheckVariableReportsAtTheCall) {
+TEST_P(DeviceFaults, CheckVariableReportsAtTheCall) {
   GpuArray lhs(DType::kBF16, {kM, kK});
   GpuArray rhs(DType::kBF16, {kGroups, kK, kN});
   GpuArray out(DType::kF32, {kM, kN});
@@ -269,6 +268,8 @@ TEST_F(DeviceFaults, CheckVariableReportsAtTheCall) {
   EXPECT_EQ(status.message().find("gmm: "), size_t{0}) << status.message();
   EXPECT_NE(status.message().find("negative"), std::string::npos) << status.message();
 }
+
+INSTANTIATE_TEST_SUITE_P(All, DeviceFaults, testing::ValuesIn(backend_names()), backend_of);
 
 }  // namespace
 }  // namespace cadre::tests

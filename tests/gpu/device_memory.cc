@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <stdexcept>
 #include <vector>
 
@@ -19,12 +20,14 @@ void require(cudaError_t error, const char* what) {
   throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
+/// Used from several threads by tests of shared contexts.
 class DeviceMemory final : public verify::Memory {
  public:
   Device device() const override { return {DeviceKind::kCuda, 0}; }
 
   void* allocate(size_t size_bytes) override {
     const size_t rounded = cached_ ? std::bit_ceil(size_bytes) : size_bytes;
+    const std::scoped_lock lock(mutex_);
     std::vector<void*>& free_blocks = free_[rounded];
     void* data = nullptr;
     if (free_blocks.empty()) {
@@ -38,6 +41,7 @@ class DeviceMemory final : public verify::Memory {
   }
 
   void release(void* data) override {
+    const std::scoped_lock lock(mutex_);
     const auto found = sizes_.find(data);
     if (cached_) {
       free_[found->second].push_back(data);
@@ -59,6 +63,7 @@ class DeviceMemory final : public verify::Memory {
 
  private:
   const bool cached_ = std::getenv("CADRE_TEST_NO_CACHE") == nullptr;
+  std::mutex mutex_;
   std::map<size_t, std::vector<void*>> free_;
   std::map<void*, size_t> sizes_;
 };

@@ -15,6 +15,7 @@
 #include "cadre/cadre.h"
 #include "core/convert.h"
 #include "tests/gpu/device_memory.h"
+#include "tests/support/subjects.h"
 #include "verify/random.h"
 
 namespace cadre::tests {
@@ -28,6 +29,19 @@ class GpuTest : public testing::Test {
     if (const std::string reason = why_no_gpu(); !reason.empty()) GTEST_SKIP() << reason;
   }
 };
+
+/// Runs over every name of backend_names(): the kernels that are chosen by themselves, and the
+/// portable ones alone.
+class GpuBackendTest : public GpuTest, public testing::WithParamInterface<std::string> {
+ protected:
+  static ContextOptions options() { return BackendUnderTest::options_for(GetParam()); }
+
+  Context context{options()};
+};
+
+inline std::string backend_of(const testing::TestParamInfo<std::string>& info) {
+  return info.param;
+}
 
 /// Elements of one type between two guard zones, on the device and on the host. Memory is taken at
 /// the first use, so that a fixture can hold arrays where there is no GPU.

@@ -19,7 +19,7 @@ const std::vector<std::vector<int64_t>> kReplays = {{60, 60, 60, 60, 60}, {0, 0,
                                                     {0, 0, 300, 0, 0},    {1, 127, 128, 0, 3},
                                                     {129, 0, 64, 65, 40}, {0, 7, 0, 290, 3}};
 
-class GraphTest : public GpuTest {
+class GraphTest : public GpuBackendTest {
  protected:
   GraphTest() : reference(reference_context()) {}
 
@@ -69,12 +69,11 @@ class GraphTest : public GpuTest {
     return options;
   }
 
-  Context context;
   Context reference;
   TestStream stream;
 };
 
-TEST_F(GraphTest, GmmReplaysWithOtherSizes) {
+TEST_P(GraphTest, GmmReplaysWithOtherSizes) {
   for (bool transposed : {false, true}) {
     GpuArray lhs(DType::kBF16, {kM, kK});
     GpuArray rhs(DType::kBF16, {kGroups, transposed ? kN : kK, transposed ? kK : kN});
@@ -102,7 +101,7 @@ TEST_F(GraphTest, GmmReplaysWithOtherSizes) {
   }
 }
 
-TEST_F(GraphTest, GmmWithEveryOptionReplays) {
+TEST_P(GraphTest, GmmWithEveryOptionReplays) {
   GpuArray lhs(DType::kF16, {kM, kK});
   GpuArray rhs(DType::kF16, {kGroups, kN, kK});
   GpuArray out(DType::kF32, {kM, kN});
@@ -138,7 +137,7 @@ TEST_F(GraphTest, GmmWithEveryOptionReplays) {
       [&] { return gmm(reference, args(false)); });
 }
 
-TEST_F(GraphTest, TgmmReplaysWithOtherSizes) {
+TEST_P(GraphTest, TgmmReplaysWithOtherSizes) {
   GpuArray lhs(DType::kBF16, {kM, kK});
   GpuArray rhs(DType::kBF16, {kM, kN});
   GpuArray out(DType::kF32, {kGroups, kK, kN});
@@ -167,7 +166,7 @@ TEST_F(GraphTest, TgmmReplaysWithOtherSizes) {
   }
 }
 
-TEST_F(GraphTest, BiasGradReplaysWithOtherSizes) {
+TEST_P(GraphTest, BiasGradReplaysWithOtherSizes) {
   GpuArray dy(DType::kBF16, {kM, kN});
   GpuArray out(DType::kF32, {kGroups, kN});
   GpuArray sizes(DType::kI32, {kGroups});
@@ -187,7 +186,7 @@ TEST_F(GraphTest, BiasGradReplaysWithOtherSizes) {
       });
 }
 
-TEST_F(GraphTest, GroupedGemmReplaysWithOtherDims) {
+TEST_P(GraphTest, GroupedGemmReplaysWithOtherDims) {
   // Rows of every group on the device; all matrices lie back to back in packed buffers.
   GpuArray a(DType::kBF16, {kM, kK});
   GpuArray b(DType::kBF16, {kGroups, kK, kN});
@@ -213,7 +212,7 @@ TEST_F(GraphTest, GroupedGemmReplaysWithOtherDims) {
       [&] { return grouped_gemm(reference, args(false)); });
 }
 
-TEST_F(GraphTest, DelayedWgradOfGroupedLinearReplays) {
+TEST_P(GraphTest, DelayedWgradOfGroupedLinearReplays) {
   GpuArray x(DType::kBF16, {kM, kK});
   GpuArray dy(DType::kBF16, {kM, kN});
   GpuArray weight(DType::kBF16, {kGroups, kN, kK});
@@ -251,7 +250,7 @@ TEST_F(GraphTest, DelayedWgradOfGroupedLinearReplays) {
       [&] { return step(reference, false); });
 }
 
-TEST_F(GraphTest, HostSizesAreFrozenAtCapture) {
+TEST_P(GraphTest, HostSizesAreFrozenAtCapture) {
   GpuArray lhs(DType::kBF16, {kM, kK});
   GpuArray rhs(DType::kBF16, {kGroups, kK, kN});
   GpuArray out(DType::kF32, {kM, kN});
@@ -284,7 +283,7 @@ TEST_F(GraphTest, HostSizesAreFrozenAtCapture) {
   cudaGraphExecDestroy(graph);
 }
 
-TEST_F(GraphTest, CaptureWithoutWorkspaceIsAClearError) {
+TEST_P(GraphTest, CaptureWithoutWorkspaceIsAClearError) {
   GpuArray lhs(DType::kBF16, {kM, kK});
   GpuArray rhs(DType::kBF16, {kGroups, kK, kN});
   GpuArray out(DType::kF32, {kM, kN});
@@ -297,7 +296,7 @@ TEST_F(GraphTest, CaptureWithoutWorkspaceIsAClearError) {
                .group_sizes = sizes.sizes(),
                .out = out.view(),
                .options = on_stream()};
-  Context fresh;
+  Context fresh(options());
   ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
   const Status refused = gmm(fresh, args);
   cudaGraph_t graph = nullptr;
@@ -327,6 +326,8 @@ TEST_F(GraphTest, CaptureWithoutWorkspaceIsAClearError) {
   cudaGraphExecDestroy(executable);
   device_memory().release(workspace);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, GraphTest, testing::ValuesIn(backend_names()), backend_of);
 
 }  // namespace
 }  // namespace cadre::tests

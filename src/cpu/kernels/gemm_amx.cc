@@ -63,13 +63,6 @@ struct ProductInt8 {
   }
 };
 
-inline void copy_past_cache(const char* acc, const TileArgs& t, int64_t panel) {
-  char* out = static_cast<char*>(t.out) + panel * t.out_panel_bytes;
-  for (int row = 0; row < t.rows; ++row, out += t.out_row_bytes, acc += kPanelRowBytes)
-    for (int64_t byte = 0; byte < kPanelRowBytes; byte += 64)
-      _mm512_stream_si512(reinterpret_cast<__m512i*>(out + byte), _mm512_loadu_si512(acc + byte));
-}
-
 // The accumulators of the next panel, 64 lines of which a step asks for four: a block of k has 16
 // steps.
 inline void prefetch_accumulators(const char* next, int64_t step) {
@@ -115,21 +108,17 @@ void multiply_panels(const TileArgs& t) {
       a += kTileBytes;
       b += kStepGranules * kPanelRowBytes;
     }
-    // Back to the accumulators or, finished, to the result; past the cache only by way of the
-    // former, because tile stores can't.
-    const bool to_out = t.out != nullptr && !t.out_past_cache;
-    char* const to = to_out ? static_cast<char*>(t.out) + panel * t.out_panel_bytes
-                            : static_cast<char*>(t.acc) + panel * t.acc_panel_bytes;
-    const int64_t row_bytes = to_out ? t.out_row_bytes : kPanelRowBytes;
+    // Back to the accumulators or, finished, to the result.
+    char* const to = t.out != nullptr ? static_cast<char*>(t.out) + panel * t.out_panel_bytes
+                                      : static_cast<char*>(t.acc) + panel * t.acc_panel_bytes;
+    const int64_t row_bytes = t.out != nullptr ? t.out_row_bytes : kPanelRowBytes;
     _tile_stored(0, to, row_bytes);
     _tile_stored(1, to + kTileBytes, row_bytes);
     if constexpr (kBottom) {
       _tile_stored(2, to + kTileRows * row_bytes, row_bytes);
       _tile_stored(3, to + kTileRows * row_bytes + kTileBytes, row_bytes);
     }
-    if (t.out != nullptr && t.out_past_cache) copy_past_cache(acc, t, panel);
   }
-  if (t.out_past_cache) _mm_sfence();
 }
 
 template <class Product>
