@@ -1,6 +1,7 @@
 // Times the Hopper gmm kernel on the shapes of the goals table against a dense cuBLAS product of
 // the same m, n, k in the same run. Results are checked first. usage: hopper_gmm_bench [--json
 // FILE] [--only TEXT] [--repeats N] [--skew S] [--shape N] [--static] [--clean-flush] [--options]
+// [--compare]
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -26,6 +27,7 @@ struct Options {
   bool dynamic = true;  // CTAs claim their tiles
   Flush flush = Flush::kWrite;
   bool epilogues = false;  // also what each epilogue option costs
+  bool compare = false;    // every shape of the kernel instead of the chosen one
 };
 
 struct Sample {
@@ -115,16 +117,23 @@ class Workload {
   }
 
   void launch(const sm90::GmmCall& call) const {
-    const bool plain = call.epilogue.out != sm90::ElementKind::kF32 && !call.epilogue.has_c;
-    const sm90::GmmExtent extent = {
-        call.m, call.n,
-        call.k, shape_.experts,
-        0,      {call.epilogue.out == sm90::ElementKind::kF32, call.epilogue.has_c}};
-    sm90::GmmConfig config = sm90::choose_gmm_config(extent, sm_count_);
-    if (kernel_shape_ >= 0 && plain && !shape_.decode) {
-      config.shape = static_cast<sm90::GmmShapeKind>(kernel_shape_);
+    const sm90::GmmOutput output = {call.epilogue.out == sm90::ElementKind::kF32,
+                                    call.epilogue.has_c};
+    sm90::GmmConfig config =
+        sm90::choose_gmm_config({call.m, call.n, call.k, shape_.experts, 0, output}, sm_count_);
+    const auto wanted = static_cast<sm90::GmmShapeKind>(kernel_shape_);
+    if (kernel_shape_ >= 0 && !shape_.decode && sm90::takes_output(wanted, output)) {
+      config.shape = wanted;
     }
-    const Status status = sm90::launch_gmm({.op = "gmm"}, call, config);
+    launch(call, config);
+  }
+
+  // On a shape of the kernel that may be another one than the heuristic's.
+  void launch(const sm90::GmmCall& call, sm90::GmmConfig config) const {
+    if (config.ctas == 0) config.ctas = sm_count_;
+    cuda::Launch launch;
+    launch.op = "gmm";
+    const Status status = sm90::launch_gmm(launch, call, config);
     if (!status.ok()) {
       std::fprintf(stderr, "%s\n", status.message().c_str());
       std::exit(1);
@@ -243,6 +252,36 @@ bool bench_products(Workload& work, double skew, const DenseCublas& dense, const
   return right;
 }
 
+// Dense and every shape of the kernel that is meant for many rows, in turn.
+void bench_shapes(Workload& work, double skew, const DenseCublas& dense, const Options& options,
+                  std::vector<std::string>* rows) {
+  using sm90::GmmShapeKind;
+  const MoeShape& shape = work.shape();
+  constexpr GmmShapeKind kShapes[] = {GmmShapeKind::kLarge, GmmShapeKind::kTurn,
+                                      GmmShapeKind::kGeneral};
+  const char* names[] = {"256x192", "128x192", "128x256"};
+  for (const bool transposed : {true, false}) {
+    const sm90::GmmCall call = work.call(transposed);
+    std::vector<std::function<void()>> contenders = {[&, transposed] {
+      dense.product(work.lhs().as(), work.rhs().as(), work.out().as(), shape.rows, shape.n, shape.k,
+                    transposed, CUDA_R_16BF);
+    }};
+    for (const GmmShapeKind kind : kShapes) {
+      contenders.push_back([&work, &call, kind] { work.launch(call, {.shape = kind}); });
+    }
+    const std::vector<double> times = time_interleaved(contenders, options.repeats, options.flush);
+    std::printf("%-24s skew %.0f %-7s: dense %6.1f TFLOP/s", shape.name.c_str(), skew,
+                transposed ? "forward" : "dgrad", work.flops() / times[0] * 1e-12);
+    for (int i = 0; i < 3; ++i) {
+      std::printf(" | %s %.3f", names[i], times[0] / times[i + 1]);
+      rows->push_back(
+          json_row(shape, skew, std::string(transposed ? "forward " : "dgrad ") + names[i],
+                   times[i + 1], work.flops(), times[0] / times[i + 1], work.weight_bytes()));
+    }
+    std::printf("\n");
+  }
+}
+
 // What an option costs against the plain product.
 void bench_epilogues(Workload& work, double skew, int repeats, std::vector<std::string>* rows) {
   const sm90::GmmCall plain = work.call(true);
@@ -309,6 +348,10 @@ Options parse(int argc, char** argv) {
       options.flush = Flush::kRead;
       continue;
     }
+    if (name == "--compare") {
+      options.compare = true;
+      continue;
+    }
     if (name == "--options") {
       options.epilogues = true;
       continue;
@@ -338,6 +381,10 @@ int run(const Options& options) {
     if (shape.name.find(options.only) == std::string::npos) continue;
     for (const double skew : options.skews) {
       Workload work(shape, skew, sm_count, options);
+      if (options.compare) {
+        bench_shapes(work, skew, dense, options, &rows);
+        continue;
+      }
       right = bench_products(work, skew, dense, options, &rows) && right;
       if (options.epilogues && !shape.decode && skew == 0)
         bench_epilogues(work, skew, options.repeats, &rows);

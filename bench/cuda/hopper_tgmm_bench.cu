@@ -87,7 +87,9 @@ class Workload {
         device_sizes_(groups_ * 8),
         offsets_((groups_ + 1) * 8),
         plan_(sm90::tgmm_plan_bytes(groups_)),
-        fault_(4) {
+        fault_(4),
+        counter_(4) {
+    counter_.fill_byte(0);
     device_sizes_.upload(sizes_);
     fault_.fill_byte(0);
     if (element == DType::kBF16) {
@@ -122,7 +124,8 @@ class Workload {
   }
 
   void launch(const Contender& contender) const {
-    const sm90::TgmmWorkspace workspace = {offsets_.as<int64_t>(), plan_.as<sm90::TgmmPlan>()};
+    const sm90::TgmmWorkspace workspace = {offsets_.as<int64_t>(), plan_.as<sm90::TgmmPlan>(),
+                                           counter_.as<uint32_t>()};
     cuda::Launch launch;
     launch.op = "tgmm";
     launch.sm_count = sm_count_;
@@ -205,7 +208,7 @@ class Workload {
   int64_t m_, k_, n_, groups_;
   int sm_count_;
   std::vector<int64_t> sizes_;
-  DeviceBuffer lhs_, rhs_, out_, device_sizes_, offsets_, plan_, fault_;
+  DeviceBuffer lhs_, rhs_, out_, device_sizes_, offsets_, plan_, fault_, counter_;
 };
 
 std::string describe(const std::string& result, const TgmmConfig& config) {

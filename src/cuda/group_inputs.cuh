@@ -26,16 +26,26 @@ __device__ __forceinline__ int64_t read_form(const void* data, SizesForm form, i
   }
 }
 
-/// Inclusive and exclusive sums over a block of kScanThreads threads.
+/// Inclusive and exclusive sums over a block.
 struct BlockSums {
   int64_t inclusive;
   int64_t exclusive;
 };
 
+/// Shared memory of a scan by kThreads threads, a whole number of warps.
+template <int kThreads>
+struct ScanScratch {
+  int64_t sums[kThreads + 1];
+  int64_t end_of_step;  ///< rows of all good groups up to the end of a step
+  bool bad_from_here;
+};
+
 /// A sum that stops growing at `cap` (values in [0, cap]): associative, so the order doesn't
 /// matter, and it can't overflow for cap < 2^62.
-__device__ __forceinline__ BlockSums capped_block_scan(int64_t value, int64_t cap) {
-  __shared__ int64_t sums[kScanThreads + 1];
+template <int kThreads>
+__device__ __forceinline__ BlockSums capped_block_scan(int64_t value, int64_t cap,
+                                                       ScanScratch<kThreads>& scratch) {
+  int64_t* sums = scratch.sums;
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
   for (int distance = 1; distance < 32; distance *= 2) {
@@ -53,6 +63,11 @@ __device__ __forceinline__ BlockSums capped_block_scan(int64_t value, int64_t ca
   return {min(before + value, cap), min(before + previous, cap)};
 }
 
+__device__ __forceinline__ BlockSums capped_block_scan(int64_t value, int64_t cap) {
+  __shared__ ScanScratch<kScanThreads> scratch;
+  return capped_block_scan(value, cap, scratch);
+}
+
 /// The first local group: -1, and a fault, when it is out of range. Every thread of the block gets
 /// it.
 __device__ __forceinline__ int64_t first_local_group(const GroupInputs& inputs) {
@@ -64,51 +79,57 @@ __device__ __forceinline__ int64_t first_local_group(const GroupInputs& inputs) 
   return -1;
 }
 
-/// The whole block (kScanThreads threads) writes offsets[0 .. num_local]. From the first bad size
-/// on every group is empty, and lies at the end of the last good one. With a bad group_offset all
+/// The whole block (kThreads threads) writes offsets[0 .. num_local]. From the first bad size on
+/// every group is empty, and lies at the end of the last good one. With a bad group_offset all
 /// local groups are empty rows [0, 0).
-__device__ __forceinline__ void scan_groups(const GroupInputs& inputs, int64_t* offsets) {
+template <int kThreads>
+__device__ __forceinline__ void scan_groups(const GroupInputs& inputs, int64_t* offsets,
+                                            ScanScratch<kThreads>& scratch) {
   const int64_t first = first_local_group(inputs);
   if (first < 0) {
-    for (int64_t i = threadIdx.x; i <= inputs.num_local; i += kScanThreads) offsets[i] = 0;
+    for (int64_t i = threadIdx.x; i <= inputs.num_local; i += kThreads) offsets[i] = 0;
     return;
   }
   if (threadIdx.x == 0 && first == 0) offsets[0] = 0;
   // A sum of m + 1 stands for "bad from here on".
   const int64_t cap = inputs.m + 1;
-  __shared__ int64_t end_of_step;  // rows of all good groups up to the end of this step
-  __shared__ bool bad_from_here;
   int64_t before = 0;
   bool was_bad = false;
-  for (int64_t begin = 0; begin < inputs.num_groups; begin += kScanThreads) {
+  for (int64_t begin = 0; begin < inputs.num_groups; begin += kThreads) {
     const int64_t group = begin + threadIdx.x;
     const bool real = group < inputs.num_groups;
     const int64_t size = real ? read_form(inputs.sizes, inputs.form, group) : 0;
     const int64_t capped = size < 0 || size > inputs.m ? cap : size;
-    const BlockSums sums = capped_block_scan(capped, cap);
+    const BlockSums sums = capped_block_scan(capped, cap, scratch);
     const bool bad = was_bad || before + sums.inclusive > inputs.m;
     const bool first_bad = bad && !was_bad && before + sums.exclusive <= inputs.m;
-    if (threadIdx.x == kScanThreads - 1) {
-      bad_from_here = bad;
-      if (!bad || was_bad) end_of_step = was_bad ? before : before + sums.inclusive;
+    if (threadIdx.x == kThreads - 1) {
+      scratch.bad_from_here = bad;
+      if (!bad || was_bad) scratch.end_of_step = was_bad ? before : before + sums.inclusive;
     }
     if (first_bad) {
-      end_of_step = before + sums.exclusive;
+      scratch.end_of_step = before + sums.exclusive;
       report_fault(inputs.fault,
                    size < 0 ? plan::DeviceFault::kNegativeSize : plan::DeviceFault::kSumAboveRows);
     }
     __syncthreads();
     const int64_t slot = group + 1 - first;
     if (real && slot >= 0 && slot <= inputs.num_local) {
-      offsets[slot] = bad ? end_of_step : before + sums.inclusive;
+      offsets[slot] = bad ? scratch.end_of_step : before + sums.inclusive;
     }
-    before = end_of_step;
-    was_bad = bad_from_here;
+    before = scratch.end_of_step;
+    was_bad = scratch.bad_from_here;
     __syncthreads();  // both have been read before the next step writes them
   }
   if (threadIdx.x == 0 && inputs.sum_must_be_m && (was_bad || before != inputs.m)) {
     report_fault(inputs.fault, plan::DeviceFault::kSumNotRows);
   }
+}
+
+/// The same for a block of kScanThreads threads.
+__device__ __forceinline__ void scan_groups(const GroupInputs& inputs, int64_t* offsets) {
+  __shared__ ScanScratch<kScanThreads> scratch;
+  scan_groups(inputs, offsets, scratch);
 }
 
 }  // namespace cadre::cuda

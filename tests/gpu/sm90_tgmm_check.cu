@@ -184,15 +184,18 @@ class Checker {
   int calls() const { return calls_; }
 
  private:
-  static void launch(const TgmmCall& call, const TgmmConfig& config,
-                     const TgmmWorkspace& workspace) {
+  // Every second call claims its tiles from a counter, which it must leave at 0.
+  void launch(const TgmmCall& call, const TgmmConfig& config, TgmmWorkspace workspace) {
+    if (calls_ == 0) counter_.fill_byte(0);
+    if (calls_ % 2 == 0) workspace.tile_counter = counter_.as<uint32_t>();
     cuda::Launch launch;
     launch.op = "tgmm";
     launch.sm_count = 132;
     const Status status = launch_tgmm(launch, call, config, workspace);
-    if (status.ok()) return;
-    std::printf("launch: %s\n", status.message().c_str());
-    std::exit(1);
+    if (!status.ok()) std::printf("launch: %s\n", status.message().c_str());
+    const uint32_t left = counter_.download<uint32_t>()[0];
+    if (left != 0) std::printf("the tile counter was left at %u\n", left);
+    if (!status.ok() || left != 0) std::exit(1);
   }
 
   static void fill(DeviceBuffer& buffer, DType type, uint32_t seed) {
@@ -298,6 +301,7 @@ class Checker {
   int64_t ld_ = 0;
   std::vector<unsigned char> plain_bits_;  // of the current case and output type
   int calls_ = 0;
+  DeviceBuffer counter_{4};
 };
 
 int run(const std::string& only) {

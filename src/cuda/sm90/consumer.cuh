@@ -5,13 +5,13 @@
 
 #include "cuda/ptx/address.cuh"
 #include "cuda/ptx/mbarrier.cuh"
-#include "cuda/ptx/warp.cuh"
 #include "cuda/ptx/wgmma.cuh"
 #include "cuda/sm90/epilogue.cuh"
 #include "cuda/sm90/epilogue_at_once.cuh"
 #include "cuda/sm90/epilogue_f32.cuh"
 #include "cuda/sm90/gmm_arguments.h"
 #include "cuda/sm90/gmm_storage.cuh"
+#include "cuda/sm90/producer.cuh"
 #include "cuda/sm90/schedule.cuh"
 
 namespace cadre::sm90 {
@@ -208,13 +208,6 @@ __device__ __forceinline__ void zero_tile(GmmStorage<Traits>& shared, const GmmA
   }
 }
 
-// A tile's control word, the same for all lanes.
-template <typename Traits>
-__device__ __forceinline__ uint32_t read_control(GmmStorage<Traits>& shared,
-                                                 const Cursor<Traits::kRingSlots>& ring) {
-  return ptx::uniform(static_cast<int>(read_tile(shared, ring).control));
-}
-
 template <typename Traits>
 __device__ void consume(GmmStorage<Traits>& shared, const GmmArguments& args, int warpgroup) {
   const ConsumerPlace place = {warpgroup};
@@ -224,29 +217,25 @@ __device__ void consume(GmmStorage<Traits>& shared, const GmmArguments& args, in
   Cursor<Traits::kStages> stage;
   ChunkBuffers<Traits> buffers;
   PendingTile<Traits> pending;
-  uint32_t control = read_control(shared, ring);
+  Tile tile = take_tile(shared, ring);
+  uint32_t control = tile.control;
   while (Tile::kind(control) != Tile::kEnd) {
-    // The tile stays in shared memory until it is finished: registers are short.
-    const Tile& tile = shared.ring[ring.slot()];
-    uint32_t next_control;
+    Tile next;
     if (Tile::kind(control) == Tile::kZero) {
       zero_tile(shared, args, place, tile, buffers, pending);
-      next_control = read_control(shared, ring.next());
+      next = take_tile(shared, ring);
     } else {
       Accumulators<Traits> acc;
       multiply(shared, args, place, tile, control, stage, buffers, pending, acc);
-      next_control = read_control(shared, ring.next());  // while the last products run
+      next = take_tile(shared, ring);  // while the last products run
       drain(shared, args, place, tile, control, stage, buffers, pending);
       if (factors) ptx::mbarrier_wait(ptx::shared_address(&shared.inputs_full), inputs_parity);
       finish_tile(shared, args, place, tile, Tile::width(control), buffers, pending, acc);
-      if (factors && ptx::first_of_warp()) {
-        ptx::mbarrier_arrive(ptx::shared_address(&shared.inputs_empty));
-      }
+      if (factors) ptx::named_barrier_arrive(kInputsBarrier, inputs_threads(kConsumers));
       inputs_parity ^= 1;
     }
-    if (ptx::first_of_warp()) release_tile(shared, ring);
-    ring.advance();
-    control = next_control;
+    tile = next;
+    control = tile.control;
   }
   while (pending.waits()) store_next_chunk(shared, args, place, buffers, pending);
   if (place.lane() == 0) ptx::bulk_wait_group<0>();

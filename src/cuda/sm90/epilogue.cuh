@@ -127,12 +127,12 @@ __device__ __forceinline__ void start_pending(GmmStorage<Traits>& shared, const 
 // How the accumulators of 8 tokens (j: the j-th 8 of the tile) become results; `feature` is the
 // block's first one within the tile.
 struct PlainRounding {
-  template <typename Storage>
-  __device__ __forceinline__ PlainRounding(const Storage& /*shared*/,
-                                           const ConsumerPlace& /*place*/, int /*feature*/) {}
+  template <typename Inputs>
+  __device__ __forceinline__ PlainRounding(const Inputs& /*inputs*/, const ConsumerPlace& /*place*/,
+                                           int /*feature*/) {}
 
-  template <typename T, typename Storage>
-  __device__ __forceinline__ void round(const Storage& /*shared*/, const float* acc, int j,
+  template <typename T, typename Inputs>
+  __device__ __forceinline__ void round(const Inputs& /*inputs*/, const float* acc, int j,
                                         uint32_t* packed) const {
     packed[0] = pack<T>(acc[4 * j], acc[4 * j + 1]);
     packed[1] = pack<T>(acc[4 * j + 2], acc[4 * j + 3]);
@@ -143,24 +143,24 @@ struct FactorRounding {
   FeatureFactors features;
   int first_token;
 
-  template <typename Storage>
-  __device__ __forceinline__ FactorRounding(const Storage& shared, const ConsumerPlace& place,
+  template <typename Inputs>
+  __device__ __forceinline__ FactorRounding(const Inputs& inputs, const ConsumerPlace& place,
                                             int feature)
-      : features(shared, feature + feature_in_block(place)), first_token(2 * (place.lane() % 4)) {}
+      : features(inputs, feature + feature_in_block(place)), first_token(2 * (place.lane() % 4)) {}
 
-  template <typename Storage>
-  __device__ __forceinline__ void values(const Storage& shared, const float* acc, int j,
+  template <typename Inputs>
+  __device__ __forceinline__ void values(const Inputs& inputs, const float* acc, int j,
                                          float (&value)[4]) const {
-    const RowFactorPair rows(shared, 8 * j + first_token);
+    const RowFactorPair rows(inputs, 8 * j + first_token);
 #pragma unroll
     for (int i = 0; i < 4; ++i) value[i] = features.apply(acc[4 * j + i], i / 2, rows.row[i % 2]);
   }
 
-  template <typename T, typename Storage>
-  __device__ __forceinline__ void round(const Storage& shared, const float* acc, int j,
+  template <typename T, typename Inputs>
+  __device__ __forceinline__ void round(const Inputs& inputs, const float* acc, int j,
                                         uint32_t* packed) const {
     float value[4];
-    values(shared, acc, j, value);
+    values(inputs, acc, j, value);
     packed[0] = pack<T>(value[0], value[1]);
     packed[1] = pack<T>(value[2], value[3]);
   }
@@ -173,13 +173,14 @@ __device__ __forceinline__ void finish_packed(GmmStorage<Traits>& shared,
                                               const float (&acc)[Traits::kTokens / 2], int width,
                                               PendingTile<Traits>& pending) {
   static_assert(Traits::kTokens == Traits::kDeferredTokens);
-  const Rounding rounding(shared, place, block_feature<Traits>(place, 0));
+  const Rounding rounding(shared.inputs, place, block_feature<Traits>(place, 0));
 #pragma unroll
   for (int chunk = 0; chunk < Traits::kTokens / kChunkTokens; ++chunk) {
     if (chunk * kChunkTokens < width) {
 #pragma unroll
       for (int j = chunk * 8; j < chunk * 8 + 8; ++j) {
-        rounding.template round<typename Traits::Element>(shared, acc, j, pending.packed + 2 * j);
+        rounding.template round<typename Traits::Element>(shared.inputs, acc, j,
+                                                          pending.packed + 2 * j);
       }
     } else {
       // Assigned all the same: old values would have to be kept in registers meanwhile.
@@ -198,7 +199,7 @@ __device__ __forceinline__ void finish_packed_with_c(
     PendingTile<Traits>& pending) {
   using T = typename Traits::Element;
   static_assert(Traits::kTokens == Traits::kDeferredTokens);
-  const FactorRounding rounding(shared, place, block_feature<Traits>(place, 0));
+  const FactorRounding rounding(shared.inputs, place, block_feature<Traits>(place, 0));
   const uint32_t in_chunk = matrix_offset(place);
   const float beta = shared.inputs.beta;
 #pragma unroll
@@ -216,7 +217,7 @@ __device__ __forceinline__ void finish_packed_with_c(
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float value[4];
-        rounding.values(shared, acc, j + half, value);
+        rounding.values(shared.inputs, acc, j + half, value);
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const float2 pair = unpack<T>(c[2 * half + h]);

@@ -40,16 +40,16 @@ __device__ __forceinline__ void finish_at_once(GmmStorage<Traits>& shared, const
     for (int i = 0; i < kBatch; ++i) {
       const int chunk = first + i;
       if (chunk >= kChunks || chunk >= chunks) break;
-      const Rounding rounding(shared, place, block_feature<Traits>(place, chunk % kBlocks));
+      const Rounding rounding(shared.inputs, place, block_feature<Traits>(place, chunk % kBlocks));
       const float* sums = acc[chunk % kBlocks];
       const uint32_t address = buffers + i * kChunkBytes + matrix_offset(place);
 #pragma unroll
       for (int j = 0; j < 8; j += 2) {
         uint32_t words[4];
-        rounding.template round<typename Traits::Element>(shared, sums, chunk / kBlocks * 8 + j,
-                                                          words);
-        rounding.template round<typename Traits::Element>(shared, sums, chunk / kBlocks * 8 + j + 1,
-                                                          words + 2);
+        rounding.template round<typename Traits::Element>(shared.inputs, sums,
+                                                          chunk / kBlocks * 8 + j, words);
+        rounding.template round<typename Traits::Element>(shared.inputs, sums,
+                                                          chunk / kBlocks * 8 + j + 1, words + 2);
         ptx::stmatrix_x4_transposed(address + j * 1024, words);
       }
     }

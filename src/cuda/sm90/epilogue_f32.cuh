@@ -68,8 +68,8 @@ __device__ __forceinline__ void finish_wide(GmmStorage<Traits>& shared, const Gm
 #pragma unroll
       for (int i = 0; i < 4; ++i) value[i] = acc[(chunk * 4 + j) * 4 + i];
       if constexpr (kFactors) {
-        const FeatureFactors features(shared, block_feature<Traits>(place, 0) + feature);
-        const RowFactorPair rows(shared, chunk * kWideChunkTokens + 8 * j + first_token);
+        const FeatureFactors features(shared.inputs, block_feature<Traits>(place, 0) + feature);
+        const RowFactorPair rows(shared.inputs, chunk * kWideChunkTokens + 8 * j + first_token);
 #pragma unroll
         for (int i = 0; i < 4; ++i) value[i] = features.apply(value[i], i / 2, rows.row[i % 2]);
       }

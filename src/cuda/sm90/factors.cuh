@@ -26,6 +26,22 @@ __device__ __forceinline__ float read_factor(const FactorVector& vector, int64_t
   }
 }
 
+// Elements `first` and, with `both`, `first + 32` of a vector that begins at `begin`. Of fp32 both
+// loads are on their way before the first one is waited for.
+__device__ __forceinline__ float2 read_two_factors(const FactorVector& vector, int64_t begin,
+                                                   int first, bool both) {
+  float2 values = {0, 0};
+  if (vector.kind == ElementKind::kF32) {
+    const float* data = static_cast<const float*>(vector.data) + begin + first * vector.stride;
+    values.x = *data;
+    if (both) values.y = data[32 * vector.stride];
+  } else {
+    values.x = read_factor(vector, first, begin);
+    if (both) values.y = read_factor(vector, first + 32, begin);
+  }
+  return values;
+}
+
 __device__ __forceinline__ bool has_bias(const EpilogueArguments& e) {
   return e.bias.data != nullptr || e.bias_list != nullptr;
 }
@@ -38,9 +54,9 @@ __device__ __forceinline__ float group_beta(const EpilogueArguments& e, int grou
 struct FeatureFactors {
   float bias[2];
 
-  template <typename Storage>
-  __device__ __forceinline__ FeatureFactors(const Storage& shared, int first_feature)
-      : bias{shared.inputs.bias[first_feature], shared.inputs.bias[first_feature + 8]} {}
+  template <typename Inputs>
+  __device__ __forceinline__ FeatureFactors(const Inputs& inputs, int first_feature)
+      : bias{inputs.bias[first_feature], inputs.bias[first_feature + 8]} {}
 
   __device__ __forceinline__ float apply(float acc, int h, const RowFactor& row) const {
     return fmaf(row.product, acc, row.bias * bias[h]);
@@ -51,9 +67,9 @@ struct FeatureFactors {
 struct RowFactorPair {
   RowFactor row[2];
 
-  template <typename Storage>
-  __device__ __forceinline__ RowFactorPair(const Storage& shared, int token) {
-    const float4 both = *reinterpret_cast<const float4*>(&shared.inputs.rows[token]);
+  template <typename Inputs>
+  __device__ __forceinline__ RowFactorPair(const Inputs& inputs, int token) {
+    const float4 both = *reinterpret_cast<const float4*>(&inputs.rows[token]);
     row[0] = {both.x, both.y};
     row[1] = {both.z, both.w};
   }

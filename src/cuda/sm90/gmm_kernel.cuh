@@ -34,8 +34,7 @@ __device__ void init_barriers(GmmStorage<Traits>& shared) {
     init(shared.ring_full[i], 1);
     init(shared.ring_empty[i], kConsumerWarps + 2);  // and the two producers
   }
-  init(shared.inputs_full, 1);
-  init(shared.inputs_empty, kConsumerWarps);
+  init(shared.inputs_full, 32);
   for (auto& of_warpgroup : shared.c_full) {
     for (uint64_t& barrier : of_warpgroup) init(barrier, 1);
   }

@@ -110,7 +110,7 @@ struct RowFactor {
 
 // Factors of the tile being finished, written by the loader warp and read by both consumers.
 template <typename Traits>
-struct EpilogueInputs {
+struct alignas(16) EpilogueInputs {
   RowFactor rows[Traits::kTokens];
   float bias[Traits::kFeatures];
   float beta;
@@ -128,7 +128,6 @@ struct GmmStorage {
   uint64_t ring_full[Traits::kRingSlots];
   uint64_t ring_empty[Traits::kRingSlots];
   uint64_t inputs_full;
-  uint64_t inputs_empty;
   uint64_t c_full[kConsumers][Traits::kChunkBuffers];
 };
 

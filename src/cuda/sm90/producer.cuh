@@ -6,8 +6,8 @@
 #include "cuda/ptx/address.cuh"
 #include "cuda/ptx/fences.cuh"
 #include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/named_barrier.cuh"
 #include "cuda/ptx/tma.cuh"
-#include "cuda/ptx/warp.cuh"
 #include "cuda/sm90/factors.cuh"
 #include "cuda/sm90/gmm_arguments.h"
 #include "cuda/sm90/gmm_storage.cuh"
@@ -98,53 +98,68 @@ __device__ void produce_operands(Storage& shared, const GmmArguments& args) {
   }
 }
 
-// One warp: the factors of a product tile into shared memory, once those of the one before have
-// been used.
-template <typename Traits, typename Storage>
-__device__ __forceinline__ void load_factors(Storage& shared, const GmmArguments& args,
-                                             const Tile& tile, uint32_t parity) {
+// Named barriers behind which an earlier tile's factors have been used; 1 and 2 are the warpgroups'
+// own. (They are no mbarriers, since racecheck follows those only from the last wait on.)
+inline constexpr int kInputsBarrier = 3;
+constexpr int inputs_threads(int warpgroups) { return 32 + 128 * warpgroups; }
+
+// One warp: the factors of a product tile into shared memory.
+template <typename Traits>
+__device__ __forceinline__ void load_factors(EpilogueInputs<Traits>& inputs,
+                                             const GmmArguments& args, const Tile& tile,
+                                             uint64_t& full) {
   const EpilogueArguments& epilogue = args.epilogue;
   const int lane = threadIdx.x % 32;
-  const bool scales_bias = has_bias(epilogue) && epilogue.bias_scale.data != nullptr;
-  auto& inputs = shared.inputs;
-  ptx::mbarrier_wait(ptx::shared_address(&shared.inputs_empty), parity ^ 1);
   const float alpha = epilogue.alpha.data != nullptr ? read_factor(epilogue.alpha, tile.group)
                                                      : epilogue.alpha_value;
-  for (int t = lane; t < tile.rows; t += 32) {
-    const float scale =
-        epilogue.row_scale.data != nullptr ? read_factor(epilogue.row_scale, tile.row + t) : 1.0f;
-    const float bias_scale = scales_bias ? read_factor(epilogue.bias_scale, tile.row + t) : 1.0f;
-    inputs.rows[t] = {.product = scale * alpha, .bias = scale * bias_scale};
+  const bool scales_bias = has_bias(epilogue) && epilogue.bias_scale.data != nullptr;
+#pragma unroll 1
+  for (int t = lane; t < tile.rows; t += 64) {
+    const bool both = t + 32 < tile.rows;
+    float2 scale = {1.0f, 1.0f};
+    float2 bias_scale = {1.0f, 1.0f};
+    if (epilogue.row_scale.data != nullptr) {
+      scale = read_two_factors(epilogue.row_scale, 0, tile.row + t, both);
+    }
+    if (scales_bias) bias_scale = read_two_factors(epilogue.bias_scale, 0, tile.row + t, both);
+    inputs.rows[t] = {.product = scale.x * alpha, .bias = scale.x * bias_scale.x};
+    if (both) inputs.rows[t + 32] = {.product = scale.y * alpha, .bias = scale.y * bias_scale.y};
   }
   FactorVector bias = epilogue.bias;
-  int64_t bias_begin = tile.group * epilogue.bias_group_stride;
+  int64_t begin = tile.group * epilogue.bias_group_stride;
   if (epilogue.bias_list != nullptr) {
     bias.data = epilogue.bias_list[tile.group];
-    bias_begin = 0;
+    begin = 0;
   }
-  for (int f = lane; f < Traits::kFeatures; f += 32) {
-    const bool present = bias.data != nullptr && tile.feature + f < args.n;
-    inputs.bias[f] = present ? read_factor(bias, tile.feature + f, bias_begin)
-                             : -0.0f;  // x + -0 is x for every x
+#pragma unroll 1
+  for (int f = lane; f < Traits::kFeatures; f += 64) {
+    float2 values = {-0.0f, -0.0f};  // x + -0 is x for every x
+    if (bias.data != nullptr && tile.feature + f < args.n) {
+      const bool both = tile.feature + f + 32 < args.n;
+      values = read_two_factors(bias, begin, tile.feature + f, both);
+      if (!both) values.y = -0.0f;
+    }
+    inputs.bias[f] = values.x;
+    inputs.bias[f + 32] = values.y;
   }
   if (lane == 0) inputs.beta = group_beta(epilogue, tile.group);
-  if (ptx::first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared.inputs_full));
+  ptx::mbarrier_arrive(ptx::shared_address(&full));  // each lane: its own writes
 }
 
 // The same for all tiles, while their products run.
 template <typename Traits>
 __device__ void produce_epilogue_inputs(GmmStorage<Traits>& shared, const GmmArguments& args) {
   Cursor<Traits::kRingSlots> ring;
-  uint32_t parity = 0;
+  bool used = false;
   while (true) {
-    const Tile tile = read_tile(shared, ring);
-    if (ptx::first_of_warp()) release_tile(shared, ring);
-    ring.advance();
-    if (Tile::kind(tile.control) == Tile::kEnd) return;
+    const Tile tile = take_tile(shared, ring);
+    if (Tile::kind(tile.control) == Tile::kEnd) break;
     if (Tile::kind(tile.control) == Tile::kZero || !args.epilogue.has_factors) continue;
-    load_factors<Traits>(shared, args, tile, parity);
-    parity ^= 1;
+    if (used) ptx::named_barrier_sync(kInputsBarrier, inputs_threads(kConsumers));
+    load_factors<Traits>(shared.inputs, args, tile, shared.inputs_full);
+    used = true;
   }
+  if (used) ptx::named_barrier_sync(kInputsBarrier, inputs_threads(kConsumers));
 }
 
 }  // namespace cadre::sm90

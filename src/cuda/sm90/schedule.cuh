@@ -227,4 +227,25 @@ __device__ __forceinline__ void release_tile(Storage& shared, const Cursor<kSlot
   ptx::mbarrier_arrive(ptx::shared_address(&shared.ring_empty[ring.slot()]));
 }
 
+// A whole warp takes a tile: its first lane reads it, hands it back and tells the others.
+// (racecheck orders what follows an mbarrier after the accesses of the very threads that arrived on
+// it.)
+template <typename Storage, int kSlots>
+__device__ __forceinline__ Tile take_tile(Storage& shared, Cursor<kSlots>& ring) {
+  Tile tile{};
+  ptx::mbarrier_wait(ptx::shared_address(&shared.ring_full[ring.slot()]), ring.parity());
+  if (ptx::thread_index() % 32 == 0) {
+    tile = shared.ring[ring.slot()];
+    release_tile(shared, ring);
+  }
+  ring.advance();
+  tile.control = ptx::uniform(static_cast<int>(tile.control));
+  tile.group = ptx::uniform(tile.group);
+  tile.row = ptx::uniform(tile.row);
+  tile.group_row = ptx::uniform(tile.group_row);
+  tile.rows = ptx::uniform(tile.rows);
+  tile.feature = ptx::uniform(tile.feature);
+  return tile;
+}
+
 }  // namespace cadre::sm90

@@ -6,12 +6,13 @@
 
 #include <cstdint>
 
+#include "cuda/group_inputs.h"
+
 namespace cadre::sm90 {
 
 enum class TgmmOutput : int { kBf16, kF16, kF32 };
 
-// A group as the plan kernel (tgmm_plan.cu) leaves it for the product: rows clamped to the
-// operands.
+// A group as the plan (tgmm_plan.cuh) leaves it for the product: rows clamped to the operands.
 struct TgmmGroup {
   int row;    // first row of lhs and rhs
   int rows;   // 0 for an empty group
@@ -19,12 +20,10 @@ struct TgmmGroup {
   int unused;
 };
 
-// What one call needs between its two kernels: the groups, longest first, and the next tile to hand
-// out.
+// The groups, longest first.
 struct TgmmPlan {
-  unsigned next_tile;
   unsigned unaligned;  // a matrix of a list that the copy engine can't take: nothing is done
-  unsigned unused[2];
+  unsigned unused[3];
   TgmmGroup groups[1];  // num_local of them
 };
 
@@ -56,7 +55,10 @@ struct TgmmArguments {
   CUtensorMap c_map;    // kWithC alone; C has out's type and is read where beta is not 0
   TgmmMatrices out;
   TgmmMatrices c;
-  TgmmPlan* plan = nullptr;
+  cuda::GroupInputs groups;
+  int64_t* offsets = nullptr;        // room for num_local + 1
+  TgmmPlan* plan = nullptr;          // room for num_local groups
+  uint32_t* tile_counter = nullptr;  // 0 before and after; null: tile t goes to CTA t mod grid
   int num_local = 0;
   TgmmScalars alpha;
   TgmmScalars beta;

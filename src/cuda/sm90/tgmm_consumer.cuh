@@ -102,11 +102,24 @@ template <typename Traits>
 __device__ __forceinline__ TgmmTile tgmm_next_tile(TgmmStorage<Traits>& shared,
                                                    const TgmmPlace& place,
                                                    TgmmCursor<kTgmmRingSlots>& ring) {
-  TgmmTile tile = tgmm_read_tile(shared, ring);
+  // The first lane reads the tile, hands it back and tells the others. (racecheck orders what
+  // follows an mbarrier after the accesses of the very threads that arrived on it.)
+  TgmmTile tile{};
+  ptx::mbarrier_wait(ptx::shared_address(&shared.ring_full[ring.slot]), ring.parity);
+  if (place.lane == 0) {
+    tile = shared.ring[ring.slot];
+    tgmm_release_tile(shared, ring);
+  }
+  ring.advance();
   tile.row = ptx::uniform(tile.row);
   tile.rows = ptx::uniform(tile.rows);
-  if (place.lane == 0) tgmm_release_tile(shared, ring);
-  ring.advance();
+  tile.k = ptx::uniform(tile.k);
+  tile.n = ptx::uniform(tile.n);
+  tile.out_low = ptx::uniform(tile.out_low);
+  tile.out_high = ptx::uniform(tile.out_high);
+  tile.alpha = __int_as_float(ptx::uniform(__float_as_int(tile.alpha)));
+  tile.beta = __int_as_float(ptx::uniform(__float_as_int(tile.beta)));
+  tile.columns = ptx::uniform(tile.columns);
   return tile;
 }
 

@@ -13,6 +13,7 @@
 #include "cuda/ptx/tma.cuh"
 #include "cuda/sm90/tgmm_consumer.cuh"
 #include "cuda/sm90/tgmm_output.cuh"
+#include "cuda/sm90/tgmm_plan.cuh"
 #include "cuda/sm90/tgmm_producer.cuh"
 #include "cuda/sm90/tgmm_schedule.cuh"
 
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kTgmmThreads, 1)
   __syncthreads();
   ptx::grid_dependency_wait();
   ptx::grid_dependency_launch();
-  if (args.plan->unaligned != 0) return;
+  if (!tgmm_make_plan(shared, args)) return;
 
   // Roles. Registers: 128 x 40 + 256 x 232 = 64,512, all there are.
   const int warpgroup = ptx::uniform(threadIdx.x / 128);

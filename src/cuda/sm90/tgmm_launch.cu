@@ -100,7 +100,10 @@ Status launch_tgmm(const cuda::Launch& launch, const TgmmCall& call, const TgmmC
   if (!encode_maps(call, instance.with_c, &args)) {
     return Status::internal(text(launch.op, ": the driver rejected a tensor map"));
   }
+  args.groups = call.groups;
+  args.offsets = workspace.offsets;
   args.plan = workspace.plan;
+  args.tile_counter = workspace.tile_counter;
   args.num_local = static_cast<int>(call.groups.num_local);
   args.alpha = call.alpha;
   args.beta = call.beta;
@@ -113,11 +116,6 @@ Status launch_tgmm(const cuda::Launch& launch, const TgmmCall& call, const TgmmC
   const int64_t tiles_k = tiles_of(call.k, kTileK);
   args.band = static_cast<int>(tiles_of(tiles_k, tiles_of(tiles_k, config.band)));
 
-  const TgmmPlanLists lists{.out = args.out.pointers,
-                            .c = instance.with_c ? args.c.pointers : nullptr};
-  if (Status status = launch_tgmm_plan(launch, call.groups, lists, workspace); !status.ok()) {
-    return status;
-  }
   const int64_t tiles = call.groups.num_local * tiles_k * tiles_of(call.n, instance.tile_n);
   const cuda::GridShape shape{
       .blocks = static_cast<unsigned>(std::min<int64_t>(tiles, launch.sm_count)),

@@ -2,6 +2,7 @@
 // allocation, no synchronisation.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "cadre/dtype.h"
@@ -9,7 +10,6 @@
 #include "cuda/launch.h"
 #include "cuda/sm90/tgmm_arguments.h"
 #include "cuda/sm90/tgmm_instances.h"
-#include "cuda/sm90/tgmm_plan.h"
 
 namespace cadre::sm90 {
 
@@ -44,6 +44,17 @@ struct TgmmConfig {
   int band = 16;  // tiles along k that are swept along n together
 };
 
+constexpr size_t tgmm_plan_bytes(int64_t num_local) {
+  return sizeof(TgmmPlan) + static_cast<size_t>(num_local) * sizeof(TgmmGroup);
+}
+
+// Device memory of one call.
+struct TgmmWorkspace {
+  int64_t* offsets = nullptr;        // num_local + 1
+  TgmmPlan* plan = nullptr;          // tgmm_plan_bytes(num_local)
+  uint32_t* tile_counter = nullptr;  // 0 before and after; null: a fixed order of tiles
+};
+
 enum class TgmmBeta { kAbsent, kGiven };
 
 std::span<const TgmmInstance> tgmm_instances_of(DType element);
@@ -51,7 +62,6 @@ std::span<const TgmmInstance> tgmm_instances_of(DType element);
 // One tile won on every shape that was measured (docs/kernels.md), so only beta decides.
 TgmmConfig choose_tgmm_config(DType element, TgmmBeta beta);
 
-// The plan, then the product.
 Status launch_tgmm(const cuda::Launch& launch, const TgmmCall& call, const TgmmConfig& config,
                    const TgmmWorkspace& workspace);
 

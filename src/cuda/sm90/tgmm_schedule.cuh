@@ -1,6 +1,6 @@
 // The scheduler warp of tgmm: takes tiles from a counter that all CTAs share and feeds them, with
 // everything that depends on the group, into a ring in shared memory. Groups come longest first
-// (tgmm_plan.cu), so the last tiles are short and all CTAs end together, however skewed the sizes
+// (tgmm_plan.cuh), so the last tiles are short and all CTAs end together, however skewed the sizes
 // are. Every group has the same number of tiles, empty ones too: their result is written all the
 // same.
 #pragma once
@@ -73,12 +73,15 @@ __device__ void tgmm_schedule(TgmmStorage<Traits>& shared, const TgmmArguments& 
   TgmmTile tile{};
   uint32_t loaded = ~0u;  // the group in `tile`, as a place in the plan
   uint32_t number = blockIdx.x;
+  uint32_t claim = ~0u;
   while (true) {
-    // The next tile's number is on its way while this tile is handed out.
-    uint32_t next_number = 0;
-    if (lane == 0) next_number = gridDim.x + atomicAdd(&args.plan->next_tile, 1u);
     const uint32_t place = number / order.tiles;
     const bool more = place < static_cast<uint32_t>(args.num_local);
+    // The next tile's number is on its way while this tile is handed out.
+    uint32_t claimed = 0;
+    if (more && lane == 0 && args.tile_counter != nullptr) {
+      claimed = atomicAdd(args.tile_counter, 1u);
+    }
     if (more && place != loaded) {
       const TgmmGroup group = args.plan->groups[place];
       tile.row = group.row;
@@ -101,8 +104,18 @@ __device__ void tgmm_schedule(TgmmStorage<Traits>& shared, const TgmmArguments& 
       ptx::mbarrier_arrive(ptx::shared_address(&shared.ring_full[ring.slot]));
     }
     ring.advance();
-    if (!more) return;
-    number = __shfl_sync(0xffffffffu, next_number, 0);
+    if (!more) break;
+    if (args.tile_counter == nullptr) {
+      number += gridDim.x;
+    } else {
+      claim = __shfl_sync(0xffffffffu, claimed, 0);
+      number = claim + gridDim.x;
+    }
+  }
+  // Each CTA fails to claim exactly once, so this claim is the last of all: the counter is 0 again.
+  const uint32_t last = order.tiles * static_cast<uint32_t>(args.num_local) - 1;
+  if (lane == 0 && args.tile_counter != nullptr && claim == last) {
+    atomicExch(args.tile_counter, 0u);
   }
 }
 

@@ -81,14 +81,13 @@ __device__ __forceinline__ void consume_in_turn(TurnStorage<Traits>& shared,
   const int mine = warpgroup * 8;
   const int other = (warpgroup ^ 1) * 8;
   uint32_t turn_parity = warpgroup == 0 ? 1 : 0;  // warpgroup 0 starts
-  uint32_t inputs_parity = 0;
+  Cursor<Traits::kInputs> inputs;
   Cursor<Traits::kRingSlots> ring;
   Cursor<Traits::kStages> stage;
   Cursor<Traits::kChunks> cursor;
   for (int owner = 0;; owner ^= 1) {
-    // The tile stays in shared memory until it is finished: registers are short.
-    const Tile& tile = read_tile(shared, ring);
-    const uint32_t control = ptx::uniform(static_cast<int>(tile.control));
+    const Tile tile = take_tile(shared, ring);
+    const uint32_t control = tile.control;
     const bool product = Tile::kind(control) == Tile::kProduct;
     if (Tile::kind(control) == Tile::kEnd) return;
     if (owner == warpgroup) {
@@ -99,15 +98,16 @@ __device__ __forceinline__ void consume_in_turn(TurnStorage<Traits>& shared,
       });
       ptx::mbarrier_wait(store_turn + mine, turn_parity);
       if (product && factors) {
-        ptx::mbarrier_wait(ptx::shared_address(&shared.inputs_full), inputs_parity);
+        const int slot = static_cast<int>(inputs.slot());
+        ptx::mbarrier_wait(ptx::shared_address(&shared.inputs_full[slot]), inputs.parity());
         if (Traits::kWithC && Tile::reads_c(control)) {
-          finish_in_turn<TurnResult::kWithC>(shared, args, place, tile, cursor, acc);
+          finish_in_turn<TurnResult::kWithC>(shared, args, place, tile, slot, cursor, acc);
         } else {
-          finish_in_turn<TurnResult::kFactors>(shared, args, place, tile, cursor, acc);
+          finish_in_turn<TurnResult::kFactors>(shared, args, place, tile, slot, cursor, acc);
         }
-        if (ptx::first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared.inputs_empty));
+        ptx::named_barrier_arrive(kInputsBarrier + slot, inputs_threads(1));
       } else {
-        finish_in_turn<TurnResult::kPlain>(shared, args, place, tile, cursor, acc);
+        finish_in_turn<TurnResult::kPlain>(shared, args, place, tile, 0, cursor, acc);
       }
       if (ptx::first_of_warp()) ptx::mbarrier_arrive(store_turn + other);
       turn_parity ^= 1;
@@ -115,9 +115,7 @@ __device__ __forceinline__ void consume_in_turn(TurnStorage<Traits>& shared,
       if (product) stage.advance_by(k_blocks);
       cursor.advance_by(chunks.count(control));
     }
-    if (product) inputs_parity ^= 1;
-    if (ptx::first_of_warp()) release_tile(shared, ring);
-    ring.advance();
+    if (product) inputs.advance();
   }
 }
 

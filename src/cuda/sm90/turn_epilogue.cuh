@@ -23,8 +23,8 @@ enum class TurnResult {
 
 // 16 bits: 8-token group j of a block, from `acc` of that block. `address` is the lane's for
 // stmatrix.
-template <TurnResult kResult, typename T, typename Storage>
-__device__ __forceinline__ void fill_tokens(const Storage& shared, const FactorRounding& rounding,
+template <TurnResult kResult, typename T, typename Inputs>
+__device__ __forceinline__ void fill_tokens(const Inputs& inputs, const FactorRounding& rounding,
                                             const float* acc, int j, uint32_t address) {
   uint32_t words[4];
   if constexpr (kResult == TurnResult::kPlain) {
@@ -36,13 +36,13 @@ __device__ __forceinline__ void fill_tokens(const Storage& shared, const FactorR
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float value[4];
-      rounding.values(shared, acc, j + half, value);
+      rounding.values(inputs, acc, j + half, value);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         if constexpr (kResult == TurnResult::kWithC) {
           const float2 pair = unpack<T>(c[2 * half + h]);
-          value[2 * h] = fmaf(shared.inputs.beta, pair.x, value[2 * h]);
-          value[2 * h + 1] = fmaf(shared.inputs.beta, pair.y, value[2 * h + 1]);
+          value[2 * h] = fmaf(inputs.beta, pair.x, value[2 * h]);
+          value[2 * h + 1] = fmaf(inputs.beta, pair.y, value[2 * h + 1]);
         }
         words[2 * half + h] = pack<T>(value[2 * h], value[2 * h + 1]);
       }
@@ -52,23 +52,23 @@ __device__ __forceinline__ void fill_tokens(const Storage& shared, const FactorR
 }
 
 // 8-token groups 8c to 8c + 7 of a block: 64 tokens.
-template <TurnResult kResult, typename T, typename Storage>
-__device__ __forceinline__ void fill_chunk(const Storage& shared, const ConsumerPlace& place,
+template <TurnResult kResult, typename T, typename Inputs>
+__device__ __forceinline__ void fill_chunk(const Inputs& inputs, const ConsumerPlace& place,
                                            const float* acc, int block, int group, uint32_t chunk) {
   const uint32_t address = chunk + matrix_offset(place);
-  const FactorRounding rounding(shared, place, block * kBlockFeatures);
+  const FactorRounding rounding(inputs, place, block * kBlockFeatures);
 #pragma unroll
   for (int j = 0; j < 8; j += 2) {
-    fill_tokens<kResult, T>(shared, rounding, acc, group + j, address + j * 1024);
+    fill_tokens<kResult, T>(inputs, rounding, acc, group + j, address + j * 1024);
   }
 }
 
 // The same for fp32 and 32 tokens.
-template <TurnResult kResult, typename Storage>
-__device__ __forceinline__ void fill_wide_chunk(const Storage& shared, const ConsumerPlace& place,
+template <TurnResult kResult, typename Inputs>
+__device__ __forceinline__ void fill_wide_chunk(const Inputs& inputs, const ConsumerPlace& place,
                                                 const float* acc, int block, int group,
                                                 uint32_t chunk) {
-  const FactorRounding rounding(shared, place, block * kBlockFeatures);
+  const FactorRounding rounding(inputs, place, block * kBlockFeatures);
   const int feature = feature_in_block(place);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
@@ -77,14 +77,14 @@ __device__ __forceinline__ void fill_wide_chunk(const Storage& shared, const Con
 #pragma unroll
       for (int i = 0; i < 4; ++i) value[i] = acc[4 * (group + j) + i];
     } else {
-      rounding.values(shared, acc, group + j, value);
+      rounding.values(inputs, acc, group + j, value);
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t address =
           chunk + j * 1024 + wide_offset(rounding.first_token + i % 2, feature + i / 2 * 8);
       if constexpr (kResult == TurnResult::kWithC) {
-        value[i] = fmaf(shared.inputs.beta, ptx::load_shared(address), value[i]);
+        value[i] = fmaf(inputs.beta, ptx::load_shared(address), value[i]);
       }
       ptx::store_shared(address, value[i]);
     }
@@ -120,8 +120,10 @@ template <TurnResult kResult, bool kWide, typename Traits>
 __device__ __forceinline__ void fill_chunks_in_turn(TurnStorage<Traits>& shared,
                                                     const GmmArguments& args,
                                                     const ConsumerPlace& place, const Tile& tile,
+                                                    int inputs_slot,
                                                     Cursor<Traits::kChunks>& cursor,
                                                     const Accumulators<Traits>& acc) {
+  const EpilogueInputs<Traits>& inputs = shared.inputs[inputs_slot];
   constexpr int kTokens = kWide ? kChunkTokens / 2 : kChunkTokens;
 #pragma unroll
   for (int chunk = 0; chunk < Traits::kTokens / kTokens * 2; ++chunk) {
@@ -135,9 +137,9 @@ __device__ __forceinline__ void fill_chunks_in_turn(TurnStorage<Traits>& shared,
       ptx::mbarrier_wait(ptx::shared_address(shared.chunk_loaded) + slot * 8, cursor.parity());
     }
     if constexpr (kWide) {
-      fill_wide_chunk<kResult>(shared, place, acc[chunk % 2], chunk % 2, first_token / 8, address);
+      fill_wide_chunk<kResult>(inputs, place, acc[chunk % 2], chunk % 2, first_token / 8, address);
     } else {
-      fill_chunk<kResult, typename Traits::Element>(shared, place, acc[chunk % 2], chunk % 2,
+      fill_chunk<kResult, typename Traits::Element>(inputs, place, acc[chunk % 2], chunk % 2,
                                                     first_token / 8, address);
     }
     ptx::fence_async_shared();
@@ -157,12 +159,13 @@ __device__ __forceinline__ void fill_chunks_in_turn(TurnStorage<Traits>& shared,
 template <TurnResult kResult, typename Traits>
 __device__ __forceinline__ void finish_in_turn(TurnStorage<Traits>& shared,
                                                const GmmArguments& args, const ConsumerPlace& place,
-                                               const Tile& tile, Cursor<Traits::kChunks>& cursor,
+                                               const Tile& tile, int inputs_slot,
+                                               Cursor<Traits::kChunks>& cursor,
                                                const Accumulators<Traits>& acc) {
   if (args.epilogue.out == ElementKind::kF32) {
-    fill_chunks_in_turn<kResult, true>(shared, args, place, tile, cursor, acc);
+    fill_chunks_in_turn<kResult, true>(shared, args, place, tile, inputs_slot, cursor, acc);
   } else {
-    fill_chunks_in_turn<kResult, false>(shared, args, place, tile, cursor, acc);
+    fill_chunks_in_turn<kResult, false>(shared, args, place, tile, inputs_slot, cursor, acc);
   }
 }
 

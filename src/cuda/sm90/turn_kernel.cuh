@@ -32,8 +32,7 @@ __device__ void init_turn_barriers(TurnStorage<Traits>& shared) {
     init(shared.ring_full[i], 1);
     init(shared.ring_empty[i], 4 * kConsumers + 3);  // and those that feed and drain
   }
-  init(shared.inputs_full, 1);
-  init(shared.inputs_empty, 4);  // warps
+  for (uint64_t& barrier : shared.inputs_full) init(barrier, 32);
   for (int i = 0; i < Traits::kChunks; ++i) {
     init(shared.chunk_empty[i], 1);
     init(shared.chunk_loaded[i], 1);

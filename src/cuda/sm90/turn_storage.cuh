@@ -9,9 +9,9 @@
 
 namespace cadre::sm90 {
 
-// 128 features x 192 tokens, all of it one warpgroup's. Stages of 40 KB and chunks share 28 x 8 KB.
-// Without C a fifth stage is worth more than further chunks: the copy engine reads one while the
-// next is written. With C most chunks are on their way in.
+// 128 features x 192 tokens, all of it one warpgroup's. Stages of 40 KB and chunks share 27 or 28 x
+// 8 KB. Without C a fifth stage is worth more than further chunks: the copy engine reads one while
+// the next is written. With C most chunks are on their way in.
 struct TurnShape {
   static constexpr int kSharers = 1;
   static constexpr int kBlocks = 2;
@@ -20,11 +20,13 @@ struct TurnShape {
   static constexpr int kRingSlots = 4;  // from the tile that is claimed to the one stored
   static constexpr int kStages = 5;
   static constexpr int kChunks = 3;
+  static constexpr int kInputs = 1;  // tiles whose factors are there
   static constexpr bool kWithC = false;
 };
 struct TurnShapeWithC : TurnShape {
   static constexpr int kStages = 4;
-  static constexpr int kChunks = 8;
+  static constexpr int kChunks = 7;
+  static constexpr int kInputs = 2;  // so that the next tile's C doesn't wait for this one's end
   static constexpr bool kWithC = true;
 };
 
@@ -33,13 +35,12 @@ struct TurnStorage {
   alignas(1024) unsigned char stages[Traits::kStages][Traits::kStageBytes];
   alignas(1024) unsigned char chunks[Traits::kChunks][kChunkBytes];
   alignas(16) Tile ring[Traits::kRingSlots];
-  alignas(16) EpilogueInputs<Traits> inputs;
+  alignas(16) EpilogueInputs<Traits> inputs[Traits::kInputs];
   uint64_t stage_full[Traits::kStages];
   uint64_t stage_empty[Traits::kStages];
   uint64_t ring_full[Traits::kRingSlots];
   uint64_t ring_empty[Traits::kRingSlots];
-  uint64_t inputs_full;
-  uint64_t inputs_empty;
+  uint64_t inputs_full[Traits::kInputs];
   uint64_t chunk_empty[Traits::kChunks];   // the copy engine has read it
   uint64_t chunk_loaded[Traits::kChunks];  // kWithC: it holds C
   uint64_t chunk_full[Traits::kChunks];    // it holds a part of out
