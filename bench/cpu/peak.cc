@@ -161,8 +161,8 @@ CpuPeak measure_peak(cpu::Isa isa, int threads) {
 
 namespace {
 
-/// Reads lines of `streams` equal parts of [data, data + bytes) in turn, two of each, asking for what
-/// lies `ahead` bytes behind.
+/// Reads lines of `streams` equal parts of [data, data + bytes) in turn, two of each, asking for
+/// what lies `ahead` bytes behind.
 template <class ReadLine>
 void read_streams(const char* data, int64_t bytes, int64_t streams, int64_t ahead, ReadLine read) {
   const int64_t part = bytes / streams;
