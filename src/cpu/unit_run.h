@@ -96,7 +96,7 @@ class UnitRun {
     return !unit_.packed && b_.col_stride == 1 && b_.dtype == kernel_.source_dtype;
   }
   bool reads_unpacked(int64_t k) const {
-    if (few_rows_ > 0) return k % (kernel_.granule_k * kernel_.nr) == 0;
+    if (few_rows_ > 0) return k % (int64_t{kernel_.granule_k} * kernel_.nr) == 0;
     return reads_source() && k % kernel_.granule_k == 0;
   }
   /// Rows for which it can read columns that are contiguous along k; 0 where B has none. That pays

@@ -24,7 +24,7 @@ struct OpBf16 {
   static constexpr int kGranuleK = 2;
   static constexpr bool kSubtractsSurplus = false;
   static constexpr bool kReadsSource = true;
-  static constexpr int64_t kSourceRowBytes = kNr * 2;
+  static constexpr int64_t kSourceRowBytes = int64_t{kNr} * 2;
   static constexpr int kColumnRows = kMaxColumnRows;
 
   static Acc zero() { return _mm512_setzero_ps(); }

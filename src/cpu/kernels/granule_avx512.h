@@ -44,8 +44,8 @@ struct alignas(64) PairOrder {
 // Rows p and p + 1: word j of each, next to each other.
 constexpr PairOrder interleave_words() {
   PairOrder order{};
-  for (uint16_t j = 0; j < 16; ++j) {
-    order.low[2 * j] = j;
+  for (size_t j = 0; j < 16; ++j) {
+    order.low[2 * j] = static_cast<uint16_t>(j);
     order.low[2 * j + 1] = static_cast<uint16_t>(32 + j);
     order.high[2 * j] = static_cast<uint16_t>(16 + j);
     order.high[2 * j + 1] = static_cast<uint16_t>(48 + j);
@@ -57,7 +57,7 @@ constexpr PairOrder interleave_words() {
 // 0-7 and 16-23 of rows 0, 1, then of rows 2, 3; the second columns 8-15 and 24-31.
 constexpr PairOrder interleave_byte_pairs() {
   PairOrder order{};
-  for (uint16_t j = 0; j < 16; ++j) {
+  for (size_t j = 0; j < 16; ++j) {
     const auto from = static_cast<uint16_t>(j % 8 + (j < 8 ? 0 : 32));
     order.low[2 * j] = from;
     order.low[2 * j + 1] = static_cast<uint16_t>(from + 16);

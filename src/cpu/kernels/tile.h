@@ -235,7 +235,7 @@ struct WidenedOp {
   static constexpr int kGranuleK = 1;
   static constexpr bool kSubtractsSurplus = false;
   static constexpr bool kReadsSource = sizeof(Elem) == 4;  // f32 as it is
-  static constexpr int64_t kSourceRowBytes = kVectors * kLanes * kGranuleBytes;
+  static constexpr int64_t kSourceRowBytes = int64_t{kVectors} * kLanes * kGranuleBytes;
   static constexpr int kColumnRows = kMaxRows < kMaxColumnRows ? kMaxRows : kMaxColumnRows;
 
   static Acc zero() { return V::zero(); }
@@ -251,7 +251,7 @@ struct WidenedOp {
   }
   static void finish_past_cache() { V::finish_past_cache(); }
   static void load_source(const char* row, int64_t, Vec (&b)[kVectors]) {
-    for (int v = 0; v < kVectors; ++v) b[v] = load_b(row + v * kLanes * kGranuleBytes);
+    for (int v = 0; v < kVectors; ++v) b[v] = load_b(row + int64_t{v} * kLanes * kGranuleBytes);
   }
   static void store_b(char* p, Vec b) { store_acc(p, b); }
   static Vec load_column(const char* p) { return load_b(p); }
