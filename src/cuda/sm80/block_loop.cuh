@@ -5,7 +5,6 @@
 
 #include <cstdint>
 
-#include "cuda/ptx/named_barrier.cuh"
 #include "cuda/sm80/fragments.cuh"
 #include "cuda/sm80/tile_loads.cuh"
 
@@ -22,11 +21,10 @@ struct Ring {
   __device__ __forceinline__ uint32_t free_stage() const {
     return stages + (slot == 0 ? Traits::kStages - 1 : slot - 1) * Traits::kStageBytes;
   }
-  /// Every thread has committed the loads of this block's turn. A barrier by name, since warps come
-  /// here from different places (pipelined_block, plain_block).
+  /// Every thread has committed the loads of this block's turn.
   __device__ __forceinline__ void next() {
     ptx::cp_async_wait<Traits::kStages - 2>();
-    ptx::named_barrier_sync(1, Traits::kThreads);
+    __syncthreads();
     slot = slot == Traits::kStages - 1 ? 0 : slot + 1;
   }
 };
@@ -127,19 +125,27 @@ struct TileBlocks {
   }
 };
 
+/// Warps whose outputs exist. All warps of a block must meet at the same barrier, so tiles that
+/// leave some of them idle aren't pipelined.
+struct ActiveWarps {
+  bool all;
+  bool mine;
+};
+
 /// All blocks of K of one tile, whose first kStages - 1 are loaded or under way; `begin_next` aims
 /// the loads at the next tile (or does nothing, and they end).
 template <typename Traits, typename BeginNext>
 __device__ __forceinline__ void multiply_tile(typename Traits::Acc (&acc)[4][8][4],
                                               const ProductArguments& args, const QueuedTile& tile,
-                                              bool active, const FragmentPlace<Traits>& place,
+                                              const ActiveWarps& active,
+                                              const FragmentPlace<Traits>& place,
                                               Ring<Traits>& ring, TileLoads<Traits>& loads,
                                               BeginNext begin_next) {
   bool pipelined = false;
   {
     const TileBlocks counts = TileBlocks::of<Traits>(args, tile);
     int own = max(0, counts.blocks - (Traits::kStages - 1));  // turns that load this tile
-    pipelined = active && counts.full > own;
+    pipelined = active.all && counts.full > own;
     if (pipelined) {
       Fragments f[2];
       place.load(f[0], ring.stage(), 0);
@@ -160,7 +166,7 @@ __device__ __forceinline__ void multiply_tile(typename Traits::Acc (&acc)[4][8][
   for (int done = pipelined ? counts.full : 0; done < counts.blocks; ++done) {
     if (done == max(0, counts.blocks - (Traits::kStages - 1))) begin_next();
     const int steps = done == counts.blocks - 1 ? counts.last_steps : Traits::kSteps;
-    plain_block<Traits>(acc, active ? steps : 0, place, ring, loads);
+    plain_block<Traits>(acc, active.mine ? steps : 0, place, ring, loads);
   }
 }
 

@@ -122,8 +122,11 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksOfSm)
     Acc acc[4][8][4] = {};
     if (vectors) {
       // A warp whose rows or columns all lie behind the group's last one only helps to load.
-      const bool active =
-          warp_place.row(tile) < tile.entry->m && warp_place.col(tile) < tile.entry->n;
+      const int64_t rows_left = tile.entry->m - int64_t{tile.row_tile} * Traits::kTileM;
+      const int64_t cols_left = tile.entry->n - int64_t{tile.col_tile} * Traits::kTileN;
+      const ActiveWarps active{
+          .all = rows_left > Traits::kTileM - 64 && cols_left > Traits::kTileN - 64,
+          .mine = rows_left > warp_place.m * 64 && cols_left > warp_place.n * 64};
       multiply_tile<Traits>(acc, args, tile, active, place, ring, loads, [&] {
         if (streams) loads.begin(args, next);
       });
