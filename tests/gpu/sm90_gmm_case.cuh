@@ -7,10 +7,10 @@
 #include <memory>
 #include <string>
 
-#include "bench/cuda/device.h"
 #include "cuda/sm90/launch_gmm.h"
 #include "gmm_reference.cuh"
 #include "plan/group_scan.h"
+#include "sm90_check_device.h"
 
 namespace cadre::testing {
 

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <string>
 
-#include "bench/cuda/device.h"
 #include "cuda/sm90/tgmm_launch.h"
 #include "plan/group_scan.h"
+#include "sm90_check_device.h"
 
 namespace cadre::sm90 {
 namespace {

@@ -1,5 +1,4 @@
-// What the device benchmarks share: error checks, buffers, random data, and interleaved timing with
-// a flushed L2.
+// What the checks of the Hopper kernels share: error checks, buffers, random data.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,7 +9,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <vector>
 
 namespace cadre::bench {
@@ -78,60 +76,6 @@ template <typename T>
 void randomize(const DeviceBuffer& buffer, uint32_t seed, float deviation) {
   fill_random<<<1024, 256>>>(buffer.as<T>(), buffer.size_bytes() / sizeof(T), seed, deviation);
   BENCH_CUDA(cudaGetLastError());
-}
-
-// How the L2 is emptied before each timed call.
-enum class Flush {
-  kWrite,  // by writing: what it holds then must still go to memory while the call runs
-  kRead,   // by writing and then reading something else: what it holds is clean
-};
-
-static __global__ void read_words(const uint4* data, size_t count, uint32_t* sink) {
-  uint32_t sum = 0;
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
-       i += size_t{gridDim.x} * blockDim.x) {
-    sum += data[i].x ^ data[i].w;
-  }
-  if (sum == 0x12345678u) *sink = sum;
-}
-
-// Median seconds of each contender; all of them in turn in every repeat, the L2 flushed before
-// each.
-inline std::vector<double> time_interleaved(const std::vector<std::function<void()>>& contenders,
-                                            int repeats, Flush kind = Flush::kWrite) {
-  constexpr size_t kFlushBytes = size_t{256} << 20;
-  constexpr int kWarmups = 3;
-  static DeviceBuffer flush(kFlushBytes);
-  cudaEvent_t start;
-  cudaEvent_t stop;
-  BENCH_CUDA(cudaEventCreate(&start));
-  BENCH_CUDA(cudaEventCreate(&stop));
-  std::vector<std::vector<double>> times(contenders.size());
-  for (int repeat = 0; repeat < repeats + kWarmups; ++repeat) {
-    for (size_t i = 0; i < contenders.size(); ++i) {
-      BENCH_CUDA(cudaMemsetAsync(flush.as(), repeat, kFlushBytes));
-      if (kind == Flush::kRead) {
-        static DeviceBuffer other(kFlushBytes);
-        read_words<<<1024, 256>>>(other.as<uint4>(), kFlushBytes / sizeof(uint4),
-                                  flush.as<uint32_t>());
-      }
-      BENCH_CUDA(cudaEventRecord(start));
-      contenders[i]();
-      BENCH_CUDA(cudaEventRecord(stop));
-      BENCH_CUDA(cudaEventSynchronize(stop));
-      float milliseconds = 0;
-      BENCH_CUDA(cudaEventElapsedTime(&milliseconds, start, stop));
-      if (repeat >= kWarmups) times[i].push_back(milliseconds * 1e-3);
-    }
-  }
-  BENCH_CUDA(cudaEventDestroy(start));
-  BENCH_CUDA(cudaEventDestroy(stop));
-  std::vector<double> medians;
-  for (std::vector<double>& of_one : times) {
-    std::nth_element(of_one.begin(), of_one.begin() + of_one.size() / 2, of_one.end());
-    medians.push_back(of_one[of_one.size() / 2]);
-  }
-  return medians;
 }
 
 }  // namespace cadre::bench
