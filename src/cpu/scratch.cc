@@ -1,6 +1,6 @@
-// Large buffers ask for huge pages. That is less about the TLB than about the second-level cache,
-// which is indexed by physical addresses: a block of B that should fill half of it, scattered over
-// small pages, overfills some of its sets.
+// Large buffers ask for huge pages. The likely gain is less in the TLB than in the second-level
+// cache, which is indexed by physical addresses: a block of B that should fill half of it,
+// scattered over small pages, overfills some of its sets.
 #include "cpu/scratch.h"
 
 #include <cstdint>
