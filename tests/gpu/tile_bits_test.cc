@@ -176,7 +176,7 @@ TEST_P(TileBits, TgmmOfEveryTileIsTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TileBits, testing::ValuesIn(kLayouts),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& layout) { return std::string(layout.param.name); });
 
 }  // namespace
 }  // namespace cadre::tests
