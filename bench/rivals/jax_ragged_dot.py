@@ -22,22 +22,12 @@ import time
 import cadre.jax
 import jax
 import jax.numpy as jnp
+import layers
 import libcadre_call
 import numpy as np
 from jax import lax
 
-# name: experts, rows, k, n. The first part is that of bench/shapes; a CPU runs the second.
-GPU_SHAPES = {
-    "mixtral-8x7b-w13": (8, 16384, 4096, 28672),
-    "mixtral-8x7b-w2": (8, 16384, 14336, 4096),
-    "dsv3-ep8-w13": (32, 65536, 7168, 4096),
-    "dsv3-ep8-w2": (32, 65536, 2048, 7168),
-    "qwen3-235b-w13": (128, 65536, 4096, 3072),
-    "qwen3-235b-w2": (128, 65536, 1536, 4096),
-    "qwen3-30b-w13": (128, 65536, 2048, 1536),
-    "qwen3-30b-w2": (128, 65536, 768, 2048),
-    "gpt-oss-120b-w13": (128, 32768, 2880, 5760),
-}
+GPU_SHAPES = layers.TRAINING
 CPU_SHAPES = {"8 experts": (8, 512, 512, 512), "64 experts": (64, 512, 512, 512)}
 CASES = ("forward", "dlhs", "drhs")
 SAMPLES = 16

@@ -19,25 +19,11 @@ import statistics
 import sys
 import time
 
+import layers
 import torch
 from rival_calls import CASES, calls_of, dense_of, worst_error
 
-# name: experts, rows, k, n, as in bench/shapes/shapes.cc. A CPU gets the last ones.
-SHAPES = {
-    "mixtral-8x7b-w13": (8, 16384, 4096, 28672),
-    "mixtral-8x7b-w2": (8, 16384, 14336, 4096),
-    "dsv3-ep8-w13": (32, 65536, 7168, 4096),
-    "dsv3-ep8-w2": (32, 65536, 2048, 7168),
-    "qwen3-235b-w13": (128, 65536, 4096, 3072),
-    "qwen3-235b-w2": (128, 65536, 1536, 4096),
-    "qwen3-30b-w13": (128, 65536, 2048, 1536),
-    "qwen3-30b-w2": (128, 65536, 768, 2048),
-    "gpt-oss-120b-w13": (128, 32768, 2880, 5760),
-    "decode-dsv3-ep8-w13": (32, 512, 7168, 4096),
-    "decode-qwen3-235b-w13": (128, 1024, 4096, 3072),
-    "decode-qwen3-30b-w2": (128, 1024, 768, 2048),
-    "decode-gpt-oss-120b-w13": (128, 256, 2880, 5760),
-}
+SHAPES = {**layers.TRAINING, **layers.DECODE}
 CPU_SHAPES = {"small": (6, 192, 64, 96), "decode-small": (16, 24, 96, 64)}
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 WARM_UPS = 2
