@@ -3,11 +3,13 @@
 # usage: ./run.sh [--out FOLDER] [tests] [bench] [ptx-jit] [sanitize [TOOL...]]      (default: tests ptx-jit bench)
 #   tests     all GPU tests, in several processes      ptx-jit   a part of them with the driver compiling the PTX
 #   bench     every kernel against dense cuBLAS        sanitize  a part of them under compute-sanitizer's four tools
+# A sanitizer's tool runs for four minutes at most; what it hasn't finished by then has failed.
 # CADRE_CUBLAS=path/to/libcublas.so names a cuBLAS that the loader doesn't find by itself.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=$here/results
 steps=() tools=()
+tool_limit_s=240
 while (($#)); do
   case $1 in
     --out) out=$2 && shift ;;
@@ -40,58 +42,73 @@ for case in GmmContract.TransposedWeights GmmContract.TailRowsAreZeroOrUntouched
 done
 
 passed=0 failed=0 skipped=0
-count() { # count LOG EXIT_STATUS...: adds the cases of a test program's log; a program that died counts as one failure
-  local log=$1
-  shift
-  passed=$((passed + $(grep -c '^\[       OK \]' "$log")))
-  failed=$((failed + $(grep -c '^\[  FAILED  \].*ms)$' "$log")))
-  skipped=$((skipped + $(grep -c '^\[  SKIPPED \].*ms)$' "$log")))
+cases_of() { "$here/gpu_tests" --gtest_filter="$1" --gtest_list_tests | grep -c '^  '; } # cases_of FILTER: how many there are
+
+# count LOG CASES EXIT_STATUS...: adds the cases of a log. Cases that never reported their end have failed, and a program
+# that died, or in which a sanitizer found something, is a failure even when all of its cases passed.
+count() {
+  local log=$1 missing=$2 died=0 ok bad left_out status
+  shift 2
+  ok=$(grep -c '^\[       OK \]' "$log")
+  bad=$(grep -c '^\[  FAILED  \].*ms)$' "$log")
+  left_out=$(grep -c '^\[  SKIPPED \].*ms)$' "$log")
+  missing=$((missing - ok - bad - left_out))
   grep '^\[  FAILED  \].*ms)$' "$log"
   for status in "$@"; do
     if ((status > 1)); then
-      echo "${log##*/}: a test program ended with status $status" && failed=$((failed + 1))
+      echo "${log##*/}: a test program ended with status $status" && died=$((died + 1))
     fi
   done
+  ((missing == 0)) || echo "${log##*/}: $missing cases never reported their end"
+  passed=$((passed + ok))
+  failed=$((failed + bad + (missing > died ? missing : died)))
+  skipped=$((skipped + left_out))
 }
 
-# The expected results are computed on the host, so that several processes share the GPU well.
-run_tests() {
-  local cores shards pids=() statuses=()
-  cores=$(nproc)
-  shards=$((cores > 12 ? 12 : cores))
+# run_shards NAME SHARDS FILTER COMMAND...: the tests of FILTER in so many processes of COMMAND at the same time, and their
+# count; what they say goes to NAME.log.
+run_shards() {
+  local name=$1 shards=$2 filter=$3 pids=() statuses=() i pid
+  shift 3
   for ((i = 0; i < shards; ++i)); do
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$here/gpu_tests" --gtest_output="json:$out/gpu_tests.$i.json" \
-      >"$out/gpu_tests.$i.log" 2>&1 &
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$@" "$here/gpu_tests" --gtest_filter="$filter" \
+      --gtest_output="json:$out/$name.$i.json" >"$out/$name.$i.log" 2>&1 &
     pids+=($!)
   done
   for pid in "${pids[@]}"; do
     wait "$pid"
     statuses+=($?)
   done
-  cat "$out"/gpu_tests.*.log >"$out/gpu_tests.log"
-  rm -f "$out"/gpu_tests.*.log
-  count "$out/gpu_tests.log" "${statuses[@]}"
+  # A program that was stopped at its limit may leave the tests it ran behind.
+  [[ " ${statuses[*]} " != *' 124 '* && " ${statuses[*]} " != *' 137 '* ]] || pkill -KILL -f "json:$out/$name\.[0-9]+\.json"
+  cat "$out/$name".*.log >"$out/$name.log"
+  rm -f "$out/$name".*.log
+  count "$out/$name.log" "$(cases_of "$filter")" "${statuses[@]}"
 }
 
-run_ptx_jit() {
-  CUDA_FORCE_PTX_JIT=1 CUDA_CACHE_DISABLE=1 "$here/gpu_tests" --gtest_filter="$portable" \
-    --gtest_output="json:$out/ptx_jit.json" >"$out/ptx_jit.log" 2>&1
-  count "$out/ptx_jit.log" $?
-}
+at_most() { echo $(($1 < $2 ? $1 : $2)); }
 
+# The expected results are computed on the host, so that several processes share the GPU well.
+run_tests() { run_shards gpu_tests "$(at_most 12 "$(nproc)")" '*' env; }
+
+run_ptx_jit() { run_shards ptx_jit 1 "$portable" env CUDA_FORCE_PTX_JIT=1 CUDA_CACHE_DISABLE=1; }
+
+# Six processes at a time took racecheck, the slowest tool, 81 s for 103 cases on an H200 with 16 cores; one alone hadn't
+# finished after 126 s.
 run_sanitize() {
+  local tool start shards
   if ! command -v compute-sanitizer >/dev/null; then
     echo "sanitize: skipped, no compute-sanitizer here"
     skipped=$((skipped + ${#tools[@]}))
     return
   fi
+  shards=$(at_most 6 "$(nproc)")
   for tool in "${tools[@]}"; do
-    local start=$SECONDS
-    CADRE_TEST_NO_CACHE=1 timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 99 "$here/gpu_tests" \
-      --gtest_filter="$portable$hopper" >"$out/sanitize_$tool.log" 2>&1
-    local status=$?
-    count "$out/sanitize_$tool.log" "$status"
-    echo "$tool: status $status, $((SECONDS - start)) s, $(grep -E '(ERROR|RACECHECK) SUMMARY' "$out/sanitize_$tool.log" | tail -1)"
+    start=$SECONDS
+    run_shards "sanitize_$tool" "$shards" "$portable$hopper" env CADRE_TEST_NO_CACHE=1 \
+      timeout -k 2 "$tool_limit_s" compute-sanitizer --tool "$tool" --error-exitcode 99
+    echo "$tool: $((SECONDS - start)) s in $shards processes, found:" \
+      "$(grep -oE '(ERROR|RACECHECK) SUMMARY: .*' "$out/sanitize_$tool.log" | sort | uniq -c | tr -s ' \n' ' ')"
   done
 }
 
