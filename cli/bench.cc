@@ -60,6 +60,13 @@ int run(const BenchOptions& options, const std::string& json_path, const std::st
                                                 ", but --device = ", options.device,
                                                 ", expected cuda (CADRE_ISA is the CPU's)")));
   }
+  const bool cpu_alone = !options.rows.empty() || !options.threads.empty() || options.seconds > 0 ||
+                         options.small_pages;
+  if (cpu_alone && options.device != "cpu") {
+    return report("bench", Status::invalid(text(
+                               "--rows, --threads, --seconds or --small-pages, but --device = ",
+                               options.device, ", expected cpu")));
+  }
   // The file is made before the measuring, so that a wrong path costs no minutes.
   nlohmann::json document = {{"schema", 1}, {"cadre", version()}, {"command", command}};
   if (!json_path.empty()) {
@@ -118,8 +125,25 @@ void add_bench(CLI::App& app, int* exit_code) {
       "Element type of the operands; default: f32, bf16 and i8, on cuda bf16 and f16");
   command
       ->add_option("--repeats", options->bench.repeats,
-                   "Timed runs of each case; default: up to 40, on cuda 15")
+                   "Timed runs of each case; default: up to 200, on cuda 15")
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--rows", options->bench.rows,
+                   "Only these rows per expert (only with --device cpu); default: 1 to 1024")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--threads", options->bench.threads,
+                   "Numbers of threads (only with --device cpu); default: 1 and all")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--seconds", options->bench.seconds,
+                   "Time for the rounds of each case (only with --device cpu); default: 1.2")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--small-pages", options->bench.small_pages,
+                    "Operands in whatever pages the system gives (only with --device cpu); "
+                    "default: huge pages are asked for, for everything that is compared");
   command->add_option("--kernel", options->bench.kernel,
                       "Pin a kernel that cadre explain names (only with --device cuda)");
   command->add_option("--json", options->json_path, "Write the results to this file")
@@ -128,6 +152,7 @@ void add_bench(CLI::App& app, int* exit_code) {
       "Examples:\n"
       "  cadre bench --device cpu\n"
       "  cadre bench --device cpu --op gmm,tgmm --dtype bf16 --json results.json\n"
+      "  cadre bench --device cpu --rows 64,256 --threads 1 --seconds 3\n"
       "  cadre bench --device cuda --json results.json\n"
       "  cadre bench --device cuda --op gmm_nt,host --shape decode --repeats 21\n"
       "  cadre bench --device cuda --op gmm_nt --kernel sm90/gmm_128x256\n\n"
@@ -139,6 +164,10 @@ void add_bench(CLI::App& app, int* exit_code) {
     for (const std::string& shape : options->bench.shapes) line += " --shape " + shape;
     if (!options->bench.dtype.empty()) line += " --dtype " + options->bench.dtype;
     if (options->bench.repeats > 0) line += text(" --repeats ", options->bench.repeats);
+    for (const int64_t rows : options->bench.rows) line += text(" --rows ", rows);
+    for (const int threads : options->bench.threads) line += text(" --threads ", threads);
+    if (options->bench.seconds > 0) line += text(" --seconds ", options->bench.seconds);
+    if (options->bench.small_pages) line += " --small-pages";
     if (!options->bench.kernel.empty()) line += " --kernel " + options->bench.kernel;
     *exit_code = run(options->bench, options->json_path, line);
   });

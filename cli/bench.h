@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -17,6 +18,10 @@ struct BenchOptions {
   std::vector<std::string> shapes;  ///< names or tags of bench/shapes; empty: the device's default
   std::string dtype;                ///< empty: the device's default
   int repeats = 0;                  ///< 0: the device's default
+  std::vector<int64_t> rows;        ///< cpu: rows per expert of the ladder; empty: 1 to 1024
+  std::vector<int> threads;         ///< cpu: numbers of threads; empty: 1 and all
+  double seconds = 0;               ///< cpu: for the timed rounds of a case; 0: the default
+  bool small_pages = false;         ///< cpu: do not ask for huge pages for the operands
   std::string kernel;               ///< pinned, on a GPU; empty: what the library chooses
 };
 

@@ -4,6 +4,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include "core/convert.h"
 #include "core/text.h"
 #include "machine.h"
@@ -12,6 +16,7 @@ namespace cadre::cli {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kHugePage = size_t{2} << 20;
 
 /// splitmix64: a good hash of a counter, so elements can be filled in any order.
 uint64_t hash(uint64_t value) {
@@ -28,14 +33,20 @@ OwnedTensor::~OwnedTensor() {
   if (device_data_ != nullptr) cuda_release(device_, device_data_);
 }
 
-Status OwnedTensor::make(DType dtype, std::initializer_list<int64_t> shape, Device device) {
+Status OwnedTensor::make(DType dtype, std::initializer_list<int64_t> shape, Device device,
+                         Pages pages) {
   elements_ = 1;
   for (int64_t dim : shape) elements_ *= dim;
   host_ = TensorView::contiguous(nullptr, dtype, shape);
   device_ = device;
-  const size_t padded = (size_bytes() + kAlignment) / kAlignment * kAlignment;
-  host_.data = std::aligned_alloc(kAlignment, padded);
+  const bool huge = pages == Pages::kHuge && size_bytes() >= kHugePage;
+  const size_t alignment = huge ? kHugePage : kAlignment;
+  const size_t padded = (size_bytes() + alignment) / alignment * alignment;
+  host_.data = std::aligned_alloc(alignment, padded);
   if (host_.data == nullptr) return Status::internal(text("no memory for ", padded, " bytes"));
+#if defined(__linux__)
+  if (huge) madvise(host_.data, padded, MADV_HUGEPAGE);  // only a wish
+#endif
   if (device.kind == DeviceKind::kCpu) return {};
   return cuda_allocate(device, padded, &device_data_);
 }

@@ -13,6 +13,10 @@ namespace cadre::cli {
 
 enum class Side { kHost, kDevice };
 
+/// Pages of host memory that the system is asked for: what it likes, or huge ones for large
+/// tensors.
+enum class Pages { kAny, kHuge };
+
 class OwnedTensor {
  public:
   OwnedTensor() = default;
@@ -20,7 +24,8 @@ class OwnedTensor {
   OwnedTensor(const OwnedTensor&) = delete;
   OwnedTensor& operator=(const OwnedTensor&) = delete;
 
-  Status make(DType dtype, std::initializer_list<int64_t> shape, Device device);
+  Status make(DType dtype, std::initializer_list<int64_t> shape, Device device,
+              Pages pages = Pages::kAny);
 
   TensorView view(Side side) const;
   DType dtype() const { return host_.dtype; }

@@ -11,6 +11,10 @@
 #include <cstring>
 #include <vector>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include "cpu/kernel_table.h"
 
 namespace cadre::bench {
@@ -194,13 +198,16 @@ void read_part(cpu::Isa isa, const char* data, int64_t bytes, int64_t streams, i
 
 }  // namespace
 
-double measure_read_rate(cpu::Isa isa, int threads) {
+double measure_read_rate(cpu::Isa isa, int threads, [[maybe_unused]] bool huge_pages) {
   // Several times the largest caches of today, a part for each thread. Of each way of reading the
   // median of a few passes, because a single lucky one would be no rate to hold a kernel to; of
   // these the best, because a kernel may read as it likes.
   constexpr int64_t kBytes = int64_t{512} << 20;
-  auto* data = static_cast<char*>(std::aligned_alloc(4096, kBytes));
+  auto* data = static_cast<char*>(std::aligned_alloc(2 << 20, kBytes));
   if (data == nullptr) return 0;
+#if defined(__linux__)
+  if (huge_pages) madvise(data, kBytes, MADV_HUGEPAGE);  // only a wish
+#endif
   std::memset(data, 1, kBytes);
   double best = 0;
   for (const int64_t streams : {1, 4, 16, 32}) {

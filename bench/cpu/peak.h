@@ -16,7 +16,8 @@ struct CpuPeak {
 
 CpuPeak measure_peak(cpu::Isa isa, int threads);
 
-/// GB/s that `threads` threads read together from an array far larger than the caches.
-double measure_read_rate(cpu::Isa isa, int threads);
+/// GB/s that `threads` threads read together from an array far larger than the caches, in huge
+/// pages if the system grants them.
+double measure_read_rate(cpu::Isa isa, int threads, bool huge_pages);
 
 }  // namespace cadre::bench

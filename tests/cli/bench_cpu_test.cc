@@ -50,12 +50,44 @@ TEST(CliBenchCpu, BadOptionsAreUsageErrorsThatListWhatThereIs) {
     const char* expected;
   } cases[] = {{"--op gnn", "expected gmm, gmm_nt"},
                {"--dtype f8", "expected f64, f32"},
-               {"--shape nonesuch", "qwen3-30b-w13"}};
+               {"--shape nonesuch", "qwen3-30b-w13"},
+               {"--threads 0", "--threads"},
+               {"--rows -4", "--rows"}};
   for (const auto& bad : cases) {
     const CliResult result = run_cli(std::string("bench --device cpu ") + bad.arguments);
     EXPECT_EQ(result.exit_code, 2) << bad.arguments;
     EXPECT_THAT(result.err, HasSubstr(bad.expected));
   }
+}
+
+TEST(CliBenchCpu, RowsAndThreadsLeaveTheCasesAskedFor) {
+  char path[] = "/tmp/cadre_bench_test_XXXXXX";
+  const int file = mkstemp(path);
+  ASSERT_GE(file, 0);
+  close(file);
+  const CliResult result = run_cli(std::string("bench --device cpu --op gmm --dtype i8 --rows 2,3 "
+                                               "--threads 1 --seconds 0.01 --repeats 5 --json ") +
+                                   path);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json document = json::parse(std::ifstream(path));
+  std::remove(path);
+  ASSERT_EQ(document["results"].size(), 2u);
+  EXPECT_THAT(document["command"].get<std::string>(), HasSubstr("--rows 2 --rows 3 --threads 1"));
+  for (size_t i = 0; i < 2; ++i) {
+    const json& row = document["results"][i];
+    EXPECT_EQ(row["m"], row["num_groups"].get<int64_t>() * static_cast<int64_t>(2 + i));
+    EXPECT_EQ(row["threads"], 1);
+    EXPECT_EQ(row["rounds"], 5);
+    for (const auto& [name, rival] : row["rivals"].items()) {
+      EXPECT_LE(rival["times_ours_low"].get<double>(), rival["times_ours"].get<double>()) << name;
+      EXPECT_GE(rival["times_ours_high"].get<double>(), rival["times_ours"].get<double>()) << name;
+    }
+  }
+}
+
+TEST(CliBenchCpu, OptionsOfTheCpuAreRefusedForAGpu) {
+  const CliResult result = run_cli("bench --device cuda --threads 2");
+  EXPECT_EQ(result.exit_code, 2);
 }
 
 TEST(CliBenchCpu, UnknownIsaListsWhatThereIs) {

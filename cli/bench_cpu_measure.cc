@@ -1,0 +1,109 @@
+// Operands, the check of the result, and the calls that are timed in turn.
+#include "bench_cpu_measure.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/cpu/rivals.h"
+#include "bench/cpu/rounds.h"
+#include "cadre/gmm.h"
+#include "cadre/tgmm.h"
+#include "owned_tensor.h"
+
+namespace cadre::cli {
+namespace {
+
+void fill(OwnedTensor* tensor, uint64_t seed) {
+  if (tensor->dtype() != DType::kI8) return tensor->fill_random(seed, 1.0);
+  auto* bytes = static_cast<int8_t*>(tensor->view(Side::kHost).data);
+  uint64_t state = seed * 0x9e3779b97f4a7c15ull + 1;
+  for (int64_t i = 0; i < tensor->size(); ++i) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    bytes[i] = static_cast<int8_t>(state >> 32);
+  }
+}
+
+}  // namespace
+
+Status measure(const CpuCase& work, const BenchOptions& options, CpuMeasured* measured) {
+  const auto groups = static_cast<int64_t>(work.group_sizes.size());
+  const bool transpose_rhs = work.op == "gmm_nt";
+  OwnedTensor lhs, rhs, out;
+  const Device cpu{};
+  const Pages pages = options.small_pages ? Pages::kAny : Pages::kHuge;
+  Status status = lhs.make(work.dtype, {work.m(), work.k}, cpu, pages);
+  if (status.ok()) {
+    status = work.tgmm()     ? rhs.make(work.dtype, {work.m(), work.n}, cpu, pages)
+             : transpose_rhs ? rhs.make(work.dtype, {groups, work.n, work.k}, cpu, pages)
+                             : rhs.make(work.dtype, {groups, work.k, work.n}, cpu, pages);
+  }
+  if (status.ok()) {
+    status = work.tgmm() ? out.make(work.out_dtype(), {groups, work.k, work.n}, cpu, pages)
+                         : out.make(work.out_dtype(), {work.m(), work.n}, cpu, pages);
+  }
+  if (!status.ok()) return status;
+  fill(&lhs, 1);
+  fill(&rhs, 2);
+  out.fill_nan();
+
+  Context context({.num_threads = work.threads});
+  Context reference({.backend = "reference"});
+  const GroupSizes sizes(work.group_sizes.data(), DType::kI64, groups);
+  GmmArgs gmm_args{.lhs = lhs.view(Side::kHost),
+                   .rhs = rhs.view(Side::kHost),
+                   .group_sizes = sizes,
+                   .out = out.view(Side::kHost),
+                   .transpose_rhs = transpose_rhs};
+  TgmmArgs tgmm_args{};
+  tgmm_args.lhs = lhs.view(Side::kHost);
+  tgmm_args.rhs = rhs.view(Side::kHost);
+  tgmm_args.group_sizes = sizes;
+  tgmm_args.out = out.view(Side::kHost);
+
+  // The result first, then the time.
+  if (work.tgmm()) {
+    const TgmmCheck check(tgmm_args);
+    if (status = tgmm(context, tgmm_args); !status.ok()) return status;
+    if (status = check.check(reference, &measured->check); !status.ok()) return status;
+  } else {
+    if (status = gmm(context, gmm_args); !status.ok()) return status;
+    if (status = check_gmm(reference, gmm_args, &measured->check); !status.ok()) return status;
+  }
+
+  std::vector<std::function<void()>> runs;
+  runs.emplace_back(
+      [&] { status = work.tgmm() ? tgmm(context, tgmm_args) : gmm(context, gmm_args); });
+  std::vector<std::string> names;
+  auto rivals = bench::make_rivals();
+  for (const auto& rival : rivals) {
+    const bool takes_it = rival->prepare({.transposed_lhs = work.tgmm(),
+                                          .transpose_rhs = transpose_rhs,
+                                          .dtype = work.dtype,
+                                          .out_dtype = work.out_dtype(),
+                                          .group_sizes = work.group_sizes,
+                                          .k = work.k,
+                                          .n = work.n,
+                                          .lhs = gmm_args.lhs.data,
+                                          .rhs = rhs.view(Side::kHost).data,
+                                          .out = out.view(Side::kHost).data,
+                                          .threads = work.threads});
+    if (!takes_it) continue;
+    names.push_back(rival->name());
+    runs.emplace_back([&rival] { rival->run(); });
+  }
+  const std::vector<std::vector<double>> times =
+      bench::time_in_rounds(runs, {.repeats = options.repeats, .seconds = options.seconds});
+  measured->median_s = bench::median(times[0]);
+  measured->rounds = times[0].size();
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bench::Interval ratio = bench::ratio_of_rounds(times[i + 1], times[0]);
+    measured->rivals[names[i]] = {{"median_s", bench::median(times[i + 1])},
+                                  {"times_ours", ratio.median},
+                                  {"times_ours_low", ratio.low},
+                                  {"times_ours_high", ratio.high}};
+  }
+  return status;
+}
+
+}  // namespace cadre::cli

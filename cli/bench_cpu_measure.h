@@ -1,0 +1,23 @@
+// One row of `cadre bench --device cpu`: checked, then timed beside its rivals.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+
+#include "bench.h"
+#include "bench_cpu_cases.h"
+#include "sampled_check.h"
+
+namespace cadre::cli {
+
+struct CpuMeasured {
+  double median_s = 0;
+  size_t rounds = 0;
+  CheckResult check;
+  /// By name: median_s, and the median over rounds of its time over ours with an interval of 95 %.
+  nlohmann::json rivals = nlohmann::json::object();
+};
+
+Status measure(const CpuCase& work, const BenchOptions& options, CpuMeasured* measured);
+
+}  // namespace cadre::cli
