@@ -4,7 +4,10 @@ import cadre.jax as cj
 import jax
 import jax.numpy as jnp
 import jax_oracle as oracle
+import numpy as np
 import pytest
+from cadre.jax import ejkernel, megablox
+from jax import lax
 
 LHS, RHS, SIZES = oracle.normal(1, 10, 5), oracle.normal(2, 3, 5, 4), jnp.array([4, 0, 5])
 
@@ -75,11 +78,236 @@ AT_TRACE = {
 }
 
 
+def int8(x):
+    return x.astype(jnp.int8)
+
+
+AT_TRACE |= {
+    f"{name}, {dtype}": (call(dtype), TypeError, f"preferred_element_type = {dtype}")
+    for dtype in ("complex64", "int32", "bool", "float8_e4m3fn")
+    for name, call in {
+        "bias_grad": lambda t: lambda: cj.bias_grad(LHS, SIZES, preferred_element_type=t),
+        "tgmm": lambda t: lambda: cj.tgmm(LHS, LHS, SIZES, preferred_element_type=t),
+        "ragged_dot": lambda t: lambda: cj.ragged_dot(LHS, RHS, SIZES, preferred_element_type=t),
+    }.items()
+}
+AT_TRACE |= {
+    f"{name} of {dtype}": (call(dtype), TypeError, f"{name}.dtype = {dtype}")
+    for dtype in ("bool", "uint8", "int4", "int32", "complex64", "float8_e5m2")
+    for name, call in {
+        "lhs": lambda t: lambda: cj.gmm(jnp.zeros((10, 5), t), RHS, SIZES),
+        "rhs": lambda t: lambda: cj.tgmm(LHS, jnp.zeros((10, 4), t), SIZES),
+        "dy": lambda t: lambda: cj.bias_grad(jnp.zeros((10, 5), t), SIZES),
+        "bias": lambda t: lambda: cj.gmm(LHS, RHS, SIZES, bias=jnp.zeros((3, 4), t)),
+    }.items()
+}
+AT_TRACE |= {
+    "bias of an int32 result": (
+        lambda: cj.gmm(int8(LHS), int8(RHS), SIZES, bias=jnp.zeros((3, 4))),
+        TypeError,
+        "bias is given, expected none because the result is int32",
+    ),
+    "negative num_groups": (
+        lambda: cj.tgmm(LHS, LHS, SIZES, num_groups=-1, group_offset=0),
+        ValueError,
+        "tgmm: num_groups = -1, expected 0 or more",
+    ),
+    "negative num_groups of bias_grad": (
+        lambda: cj.bias_grad(LHS, SIZES, num_groups=-1, group_offset=0),
+        ValueError,
+        "bias_grad: num_groups = -1, expected 0 or more",
+    ),
+    "too large num_groups": (
+        lambda: cj.tgmm(LHS, LHS, SIZES, num_groups=5, group_offset=0),
+        ValueError,
+        r"tgmm: num_groups = 5, expected at most group_sizes.shape\[0\] = 3",
+    ),
+    "num_groups without an offset": (
+        lambda: cj.tgmm(LHS, LHS, SIZES, num_groups=2),
+        ValueError,
+        r"num_groups = 2, expected without a group_offset exactly group_sizes.shape\[0\] = 3",
+    ),
+    "float num_groups": (
+        lambda: cj.tgmm(LHS, LHS, SIZES, num_groups=2.0, group_offset=0),
+        TypeError,
+        "num_groups = 2.0, expected an integer",
+    ),
+    "traced num_groups": (
+        lambda: cj.tgmm(LHS, LHS, SIZES, num_groups=SIZES[0] + jnp.arange(1)[0], group_offset=0),
+        TypeError,
+        "expected an integer known at trace time",
+    ),
+    "existing_out of tgmm, type": (
+        lambda: cj.tgmm(LHS, LHS, SIZES, existing_out=jnp.zeros((3, 5, 5), jnp.bfloat16)),
+        ValueError,
+        "tgmm: existing_out.dtype = bfloat16, expected the result's dtype = float64",
+    ),
+    "existing_out of tgmm, shape": (
+        lambda: cj.tgmm(LHS, LHS, SIZES, existing_out=jnp.zeros((3, 1, 5))),
+        ValueError,
+        r"existing_out.shape = \(3, 1, 5\), expected \(g, k, n\) = \(3, 5, 5\)",
+    ),
+    "rank of gate_up": (
+        lambda: cj.grouped_mlp(LHS, RHS[0], RHS, SIZES),
+        ValueError,
+        "grouped_mlp: gate_up.ndim = 2, expected 3",
+    ),
+    "three precisions": (
+        lambda: cj.gmm(LHS, RHS, SIZES, precision=(None,) * 3),
+        ValueError,
+        "one for each operand",
+    ),
+    "number as precision": (
+        lambda: cj.gmm(LHS, RHS, SIZES, precision=7),
+        ValueError,
+        "precision = 7, expected one that lax knows",
+    ),
+}
+
+# The drop-in forms.
+AT_TRACE |= {
+    f"{name}: {fault}": (lambda op=op, call=call: call(op), error, f"{name}: {message}")
+    for name, op in (("gmm", megablox.gmm), ("grouped_matmul", ejkernel.grouped_matmul))
+    for fault, call, error, message in (
+        ("rank of lhs", lambda f: f(LHS[0], RHS, SIZES), ValueError, "lhs.ndim = 1"),
+        ("rank of rhs", lambda f: f(LHS, RHS[0], SIZES), ValueError, "rhs.ndim = 2"),
+        ("rank of sizes", lambda f: f(LHS, RHS, SIZES[0]), ValueError, "group_sizes.ndim = 0"),
+        ("tiling abc", lambda f: f(LHS, RHS, SIZES, tiling="abc"), TypeError, "tiling = 'abc'"),
+        ("two tiles", lambda f: f(LHS, RHS, SIZES, tiling=(1, 2)), ValueError, "tiling = "),
+        (
+            "no tile",
+            lambda f: f(LHS, RHS, SIZES, tiling=(128, 0, 128)),
+            ValueError,
+            r"tiling\[1\] = 0, expected 1 or more",
+        ),
+        (
+            "float tile",
+            lambda f: f(LHS, RHS, SIZES, tiling=(128, 128, 1.5)),
+            TypeError,
+            r"tiling\[2\] = 1.5, expected an integer",
+        ),
+        (
+            "tiles from a callable",
+            lambda f: f(LHS, RHS, SIZES, tiling=lambda m, k, n: (m, k)),
+            ValueError,
+            "tiling = ",
+        ),
+        (
+            "existing_out's type",
+            lambda f: f(LHS, RHS, SIZES, existing_out=np.zeros((10, 4))),
+            ValueError,
+            "existing_out.dtype = float64, expected preferred_element_type = float32",
+        ),
+    )
+}
+AT_TRACE |= {
+    f"{name}: {fault}": (lambda op=op, call=call: call(op), ValueError, f"{name}: {message}")
+    for name, op in (
+        ("tgmm", megablox.tgmm),
+        ("transposed_grouped_matmul", ejkernel.transposed_grouped_matmul),
+    )
+    for fault, call, message in (
+        ("rank of lhs", lambda f: f(LHS[0], LHS, SIZES), "lhs.ndim = 1"),
+        ("rank of rhs", lambda f: f(LHS.T, RHS, SIZES), "rhs.ndim = 3"),
+        ("two tiles", lambda f: f(LHS.T, LHS, SIZES, tiling=(1, 2)), "tiling = "),
+        (
+            "too many groups",
+            lambda f: f(LHS.T, LHS, SIZES, num_actual_groups=5),
+            r"num_actual_groups = 5, expected at most group_sizes.shape\[0\] = 3",
+        ),
+        (
+            "negative number of groups",
+            lambda f: f(LHS.T, LHS, SIZES, num_actual_groups=-1),
+            "num_actual_groups = -1, expected 0 or more",
+        ),
+        (
+            "existing_out's type",
+            lambda f: f(LHS.T, LHS, SIZES, existing_out=jnp.zeros((3, 5, 5), jnp.bfloat16)),
+            "existing_out.dtype = bfloat16, expected preferred_element_type = float32",
+        ),
+    )
+}
+AT_TRACE |= {
+    "no buffers": (
+        lambda: ejkernel.grouped_matmul(LHS, RHS, SIZES, input_buffer_count=0),
+        ValueError,
+        "grouped_matmul: input_buffer_count = 0, expected 1 or more",
+    ),
+    "precision of ejKernel's form": (
+        lambda: ejkernel.grouped_matmul(LHS, RHS, SIZES, precision="high"),
+        NotImplementedError,
+        "precision = HIGH",
+    ),
+}
+
+
 @pytest.mark.parametrize("name", AT_TRACE)
 def test_raises_at_trace_time(name):
     call, error, message = AT_TRACE[name]
     with pytest.raises(error, match=message):
         jax.eval_shape(call)
+
+
+# Dimension numbers that lax refuses: lhs, rhs, contracting, batch, ragged, group.
+LAX_REFUSES = {
+    "ragged dim out of range": (LHS, RHS, [[1], [1]], [[], []], [5], [0]),
+    "negative ragged dim": (LHS, RHS, [[1], [1]], [[], []], [-2], [0]),
+    "no ragged dim": (LHS, RHS, [[1], [1]], [[], []], [], [0]),
+    "two ragged dims": (LHS, RHS, [[1], [1]], [[], []], [0, 1], [0]),
+    "group dim out of range": (LHS, RHS, [[1], [1]], [[], []], [0], [3]),
+    "negative group dim": (LHS, RHS, [[1], [1]], [[], []], [0], [-3]),
+    "no group dim": (LHS, RHS, [[1], [1]], [[], []], [0], []),
+    "group dim is a contracting one": (LHS, RHS, [[1], [1]], [[], []], [0], [1]),
+    "group dim of a contracting mode": (LHS, LHS, [[0], [0]], [[], []], [0], [1]),
+    "group dim of a batch mode": (LHS, LHS, [[1], [1]], [[0], [0]], [0], [1]),
+    "contracting dim out of range": (LHS, RHS, [[2], [1]], [[], []], [0], [0]),
+    "negative contracting dim": (LHS, RHS, [[-1], [1]], [[], []], [0], [0]),
+    "contracting dims of rhs out of range": (LHS, RHS, [[1], [3]], [[], []], [0], [0]),
+    "contracting dim twice": (LHS, RHS, [[1, 1], [1, 1]], [[], []], [0], [0]),
+    "contracting dims of other number": (LHS, RHS, [[1], [1, 2]], [[], []], [0], [0]),
+    "contracting sizes": (LHS, RHS, [[1], [2]], [[], []], [0], [0]),
+    "batch sizes": (LHS, RHS, [[1], [1]], [[0], [0]], [0], []),
+    "batch dims of other number": (LHS, LHS, [[1], [1]], [[0], []], [0], []),
+    "batch dim is a contracting one": (LHS, LHS, [[0], [0]], [[0], [0]], [0], []),
+    "number of groups": (LHS, RHS[:2], [[1], [1]], [[], []], [0], [0]),
+}
+
+
+@pytest.mark.parametrize("name", LAX_REFUSES)
+def test_refuses_the_dimension_numbers_that_lax_refuses(name):
+    lhs, rhs, contracting, batch, ragged, group = LAX_REFUSES[name]
+    numbers = lax.RaggedDotDimensionNumbers((contracting, batch), ragged, group)
+    for op in (lax.ragged_dot_general, cj.ragged_dot_general):
+        with pytest.raises(TypeError, match="expect|require"):
+            jax.eval_shape(lambda op=op: op(lhs, rhs, SIZES, numbers))
+
+
+@pytest.mark.parametrize(
+    "sizes", [jnp.array(3), jnp.ones((2, 3), int), jnp.ones((1, 3), int), jnp.ones(3)], ids=str
+)
+@pytest.mark.parametrize("mode", ["rows", "contracting", "batch"])
+def test_refuses_the_group_sizes_that_lax_refuses(sizes, mode):
+    numbers = {
+        "rows": ([[1], [1]], [[], []], [0], [0]),
+        "contracting": ([[0], [0]], [[], []], [0], []),
+        "batch": ([[1], [1]], [[0], [0]], [0], []),
+    }[mode]
+    numbers = lax.RaggedDotDimensionNumbers(numbers[:2], *numbers[2:])
+    rhs = RHS if mode == "rows" else LHS
+    for op in (lax.ragged_dot_general, cj.ragged_dot_general):
+        with pytest.raises(TypeError, match="expect|require"):
+            jax.eval_shape(lambda op=op: op(LHS, rhs, sizes, numbers))
+
+
+def test_dimension_numbers_of_another_kind_are_named():
+    with pytest.raises(TypeError, match="is a tuple, expected a lax.RaggedDotDimensionNumbers"):
+        jax.eval_shape(lambda: cj.ragged_dot_general(LHS, RHS, SIZES, (((1,), (1,)), ((), ()))))
+
+
+def test_sizes_in_a_list_are_taken():
+    oracle.close(cj.gmm(LHS, RHS, [4, 0, 5]), cj.gmm(LHS, RHS, SIZES))
+    oracle.close(megablox.gmm(LHS, RHS, [4, 0, 5], LHS.dtype), cj.gmm(LHS, RHS, SIZES))
+    oracle.close(megablox.tgmm(LHS.T, LHS, [4, 0, 5], LHS.dtype), cj.tgmm(LHS, LHS, SIZES))
 
 
 @pytest.mark.parametrize(

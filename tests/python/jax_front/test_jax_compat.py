@@ -25,6 +25,75 @@ def test_signatures_are_megablox_own():
         assert [p.default for p in ours.values()] == [p.default for p in expected.values()]
 
 
+REQUIRED = inspect.Parameter.empty
+OPERANDS = {"lhs": REQUIRED, "rhs": REQUIRED, "group_sizes": REQUIRED}
+# What may be given by position, in this order, with its default. ejKernel's is that of its second TPU kernel
+# (grouped_matmulv2), where preferred_element_type has no default.
+POSITIONAL = {
+    megablox.gmm: {
+        **OPERANDS,
+        "preferred_element_type": jnp.float32,
+        "tiling": (128, 128, 128),
+        "group_offset": None,
+        "existing_out": None,
+        "transpose_rhs": False,
+        "interpret": False,
+    },
+    megablox.tgmm: {
+        **OPERANDS,
+        "preferred_element_type": jnp.float32,
+        "tiling": (128, 128, 128),
+        "group_offset": None,
+        "num_actual_groups": None,
+        "existing_out": None,
+        "interpret": False,
+    },
+    ejkernel.grouped_matmul: {
+        **OPERANDS,
+        "preferred_element_type": jnp.float32,
+        "tiling": (128, 128, 128),
+        "input_buffer_count": 2,
+        "group_offset": None,
+        "transpose_rhs": False,
+        "interpret": False,
+    },
+    ejkernel.transposed_grouped_matmul: {
+        **OPERANDS,
+        "preferred_element_type": jnp.float32,
+        "tiling": (128, 128, 128),
+        "input_buffer_count": 2,
+        "group_offset": None,
+        "num_actual_groups": None,
+        "interpret": False,
+    },
+}
+# By keyword alone: what ejKernel's first kernel (grouped_matmul) has and its second one hasn't.
+KEYWORD_ONLY = {
+    megablox.gmm: {},
+    megablox.tgmm: {},
+    ejkernel.grouped_matmul: {"existing_out": None, "precision": None},
+    ejkernel.transposed_grouped_matmul: {"existing_out": None},
+}
+
+
+@pytest.mark.parametrize("op", POSITIONAL, ids=lambda op: op.__name__)
+def test_signatures_are_the_written_ones(op):
+    parameters = inspect.signature(op).parameters.values()
+    positional = [(p.name, p.default) for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert positional == list(POSITIONAL[op].items())
+    others = [(p.name, p.default) for p in parameters if p.kind is not p.POSITIONAL_OR_KEYWORD]
+    assert others == list(KEYWORD_ONLY[op].items())
+    assert all(p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters)
+
+
+@pytest.mark.parametrize("precision, code", [(None, 0), ("highest", 0), ("TF32_TF32_F32", 1)])
+def test_precision_of_ejkernel_reaches_the_product(precision, code):
+    lhs, rhs = operands()
+    product = lambda a, b: ejkernel.grouped_matmul(a, b, SIZES, precision=precision)
+    (call,) = [e for e in jax.make_jaxpr(product)(lhs, rhs).eqns if e.primitive.name == "cadre_gmm"]
+    assert call.params["precision"] == code
+
+
 def test_results_are_f32_unless_asked_otherwise():
     lhs, rhs = operands(jnp.bfloat16)
     assert megablox.gmm(lhs, rhs, SIZES).dtype == jnp.float32
@@ -113,6 +182,15 @@ def test_tgmm_adds_to_existing_out_and_passes_its_cotangent():
     expected = lambda a, b, e: jnp.sin(oracle.tgmm(a, b, SIZES) + e).sum()
     args = (lhs, grad, existing)
     oracle.all_close(jax.grad(ours, (0, 1, 2))(*args), jax.grad(expected, (0, 1, 2))(*args))
+
+
+def test_sums_with_existing_out_are_rounded_once():
+    lhs = oracle.normal(1, M, K, dtype=jnp.bfloat16)
+    existing = oracle.normal(2, 4, K, K, dtype=jnp.bfloat16)
+    out = megablox.tgmm(lhs.T, lhs, SIZES, jnp.bfloat16, existing_out=existing)
+    product = megablox.tgmm(lhs.T, lhs, SIZES, jnp.float32)
+    assert out.dtype == jnp.bfloat16
+    assert (out == (product + existing.astype(jnp.float32)).astype(jnp.bfloat16)).all()
 
 
 def test_existing_out_of_another_type_is_an_error():

@@ -109,6 +109,60 @@ def test_general_modes_equal_lax(name):
     assert jax.eval_shape(ours, lhs, rhs) == jax.eval_shape(theirs, lhs, rhs)
 
 
+RAGGED_BATCH = GENERAL["ragged batch"]
+
+
+@pytest.mark.parametrize(
+    "precision, expected",
+    [
+        (None, lax.Precision.HIGHEST),
+        ("default", lax.Precision.HIGHEST),
+        (lax.Precision.HIGHEST, lax.Precision.HIGHEST),
+        (lax.DotAlgorithmPreset.F32_F32_F32, lax.Precision.HIGHEST),
+        # lax's name for tf32: on a GPU its default is that.
+        (lax.DotAlgorithmPreset.TF32_TF32_F32, lax.Precision.DEFAULT),
+    ],
+    ids=str,
+)
+def test_a_ragged_batch_is_as_exact_as_asked_for_on_every_device(precision, expected):
+    lhs_shape, rhs_shape, dims = RAGGED_BATCH
+    args = (oracle.normal(1, *lhs_shape, dtype="f4"), oracle.normal(2, *rhs_shape, dtype="f4"))
+    product = lambda a, b: cj.ragged_dot_general(a, b, SIZES, dims, precision=precision)
+    for function in (product, jax.grad(lambda *a: product(*a).sum(), (0, 1))):
+        dots = [e for e in jax.make_jaxpr(function)(*args).eqns if e.primitive is lax.dot_general_p]
+        assert dots and all(e.params["precision"] == (expected,) * 2 for e in dots)
+    text = jax.jit(product).lower(*args).as_text()
+    assert f"precision = [{expected.name}, {expected.name}]" in text
+    oracle.close(product(*args), lax.ragged_dot_general(*args, SIZES, dims), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "lhs_type, rhs_type, preferred",
+    [
+        ("float32", "bfloat16", "bfloat16"),
+        ("float16", "bfloat16", None),
+        ("int8", "float32", None),
+        ("float64", "bfloat16", "bfloat16"),
+        ("int8", "int8", None),
+        ("int8", "int8", "float32"),
+        ("bfloat16", "bfloat16", "float32"),
+    ],
+)
+@pytest.mark.parametrize("name", ["plain", "contracting", "ragged batch"])
+def test_types_are_widened_in_every_mode(name, lhs_type, rhs_type, preferred):
+    lhs_shape, rhs_shape, dims = GENERAL[name]
+    lhs, rhs = 3 * oracle.normal(1, *lhs_shape), 3 * oracle.normal(2, *rhs_shape)
+    lhs, rhs = lhs.astype(lhs_type), rhs.astype(rhs_type)
+    out = cj.ragged_dot_general(lhs, rhs, SIZES, dims, preferred_element_type=preferred)
+    plain = cj.gmm(jnp.zeros((1, 1), lhs_type), jnp.zeros((1, 1, 1), rhs_type), [1])
+    assert out.dtype == (preferred or plain.dtype)
+    wide = [x.astype(jnp.float64) for x in (lhs, rhs)]
+    exact = lax.ragged_dot_general(*wide, SIZES, dims)
+    # Half a unit for the one rounding, and the sums in f32 before it.
+    rounding = 0 if jnp.issubdtype(out.dtype, jnp.integer) else float(jnp.finfo(out.dtype).eps) / 2
+    oracle.close(out, exact, rounding + 16 * 2.0**-24)
+
+
 def test_rows_inside_a_ragged_dim_count_as_many_rows():
     lhs, rhs = oracle.normal(1, 9, 2, 5), oracle.normal(2, 3, 5, 4)
     dims = numbers([[2], [1]], [[], []], 0, [0])

@@ -51,6 +51,28 @@ def test_export_with_a_symbolic_number_of_rows():
         oracle.close(restored.call(lhs, RHS, SIZES.astype(jnp.int32)), oracle.gmm(lhs, RHS, SIZES))
 
 
+def test_export_of_the_gradient_with_a_symbolic_number_of_rows():
+    (m,) = export.symbolic_shape("m")
+    bias = oracle.normal(4, 3, 4)
+
+    def loss(product):
+        return lambda a, b, c, s: jnp.sin(product(a, b, c, s)).sum()
+
+    ours = loss(lambda a, b, c, s: cj.gmm(a, b, s, bias=c))
+    backward = export.export(jax.jit(jax.grad(ours, (0, 1, 2))), disabled_checks=CUSTOM_CALLS)(
+        jax.ShapeDtypeStruct((m, 5), jnp.float64),
+        jax.ShapeDtypeStruct((3, 5, 4), jnp.float64),
+        jax.ShapeDtypeStruct((3, 4), jnp.float64),
+        jax.ShapeDtypeStruct((3,), jnp.int32),
+    )
+    restored = export.deserialize(backward.serialize())
+    expected = loss(lambda a, b, c, s: oracle.gmm(a, b, s) + oracle.bias_rows(a.shape[0], c, s))
+    for rows in (10, 17):
+        lhs = oracle.normal(rows, rows, 5)
+        gradients = restored.call(lhs, RHS, bias, SIZES.astype(jnp.int32))
+        oracle.all_close(gradients, jax.grad(expected, (0, 1, 2))(lhs, RHS, bias, SIZES))
+
+
 @pytest.mark.parametrize("transpose_rhs", [False, True])
 def test_backward_moves_no_weights(transpose_rhs):
     rhs = jnp.swapaxes(RHS, 1, 2) if transpose_rhs else RHS

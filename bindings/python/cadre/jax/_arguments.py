@@ -1,27 +1,35 @@
 """Checks and canonical forms of arguments, at trace time."""
 
+import operator
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import export, lax
 
 from .. import _dtypes
 
-_OPERANDS = ("float64", "float32", "bfloat16", "float16", "int8")
+FLOATS = ("float64", "float32", "bfloat16", "float16")
+_OPERANDS = (*FLOATS, "int8")
 _F32_ACCURACY = ("DEFAULT", "HIGHEST", "F32_F32_F32", "TF32_TF32_F32_X3")
 _TF32 = ("TF32_TF32_F32",)
 
 
-def array(op, name, value, rank):
+def array(op, name, value, rank, types=_OPERANDS, error=ValueError):
     """An array of this rank and of a type that cadre multiplies."""
     value = jnp.asarray(value)
     if value.ndim != rank:
-        raise ValueError(f"{op}: {name}.ndim = {value.ndim}, expected {rank}")
-    if value.dtype.name not in _OPERANDS:
+        raise error(f"{op}: {name}.ndim = {value.ndim}, expected {rank}")
+    if value.dtype.name not in types:
         raise TypeError(
-            f"{op}: {name}.dtype = {value.dtype.name}, expected one of {', '.join(_OPERANDS)}"
+            f"{op}: {name}.dtype = {value.dtype.name}, expected one of {', '.join(types)}"
         )
     return value
+
+
+def floats(op, name, value, rank):
+    """An array of this rank and of a type that cadre adds."""
+    return array(op, name, value, rank, FLOATS)
 
 
 def refuse_quantized(op, lhs, rhs):
@@ -33,9 +41,9 @@ def refuse_quantized(op, lhs, rhs):
             )
 
 
-def equal(op, name, received, reference, expected):
+def equal(op, name, received, reference, expected, error=ValueError):
     if received != expected:
-        raise ValueError(f"{op}: {name} = {received}, expected {reference} = {expected}")
+        raise error(f"{op}: {name} = {received}, expected {reference} = {expected}")
 
 
 def group_sizes(op, value):
@@ -69,15 +77,35 @@ def group_offset(op, value):
     return value if value.dtype.name in ("int32", "int64") else value.astype(jnp.int32)
 
 
-def num_local_groups(op, local, total, sharded):
-    """More sizes than local groups are fine where a group_offset says which ones are meant."""
-    if sharded and local <= total:
+def weights_fit_sizes(op, rhs, group_dim, sizes, sharded, error=ValueError):
+    """More sizes than weights are fine where a group_offset says which ones are meant."""
+    local, total = rhs.shape[group_dim], sizes.shape[-1]
+    if local == total or (sharded and local < total):
         return
-    if local != total:
-        expected = "at least" if sharded else "exactly"
-        raise ValueError(
-            f"{op}: group_sizes.shape[0] = {total}, expected {expected} rhs.shape[0] = {local}"
-        )
+    expected = "at least" if sharded else "exactly"
+    raise error(
+        f"{op}: group_sizes.shape[{sizes.ndim - 1}] = {total}, "
+        f"expected {expected} rhs.shape[{group_dim}] = {local}"
+    )
+
+
+def num_groups(op, name, value, total, sharded):
+    """How many groups a result has: as many as there are sizes, or fewer where a group_offset says which are meant."""
+    if value is None:
+        return total
+    if not export.is_symbolic_dim(value):
+        try:
+            value = operator.index(value)
+        except TypeError as error:
+            raise TypeError(
+                f"{op}: {name} = {value}, expected an integer known at trace time"
+            ) from error
+        if value < 0:
+            raise ValueError(f"{op}: {name} = {value}, expected 0 or more")
+    if value == total or (sharded and value < total):
+        return value
+    expected = "at most" if sharded else "without a group_offset exactly"
+    raise ValueError(f"{op}: {name} = {value}, expected {expected} group_sizes.shape[0] = {total}")
 
 
 def out_dtype(op, lhs, rhs, preferred):
@@ -86,10 +114,17 @@ def out_dtype(op, lhs, rhs, preferred):
         return _dtypes.numpy_of(
             _dtypes.default_output(_dtypes.code_of(lhs.dtype), _dtypes.code_of(rhs.dtype))
         )
+    both_int8 = lhs.dtype.name == rhs.dtype.name == "int8"
+    return _preferred(op, preferred, (*FLOATS, "int32") if both_int8 else FLOATS)
+
+
+def sum_dtype(op, summed, preferred):
+    """The type of a sum of rows: theirs, or what is asked for."""
+    return summed.dtype if preferred is None else _preferred(op, preferred, FLOATS)
+
+
+def _preferred(op, preferred, allowed):
     dtype = np.dtype(preferred)
-    allowed = ("float64", "float32", "bfloat16", "float16")
-    if lhs.dtype.name == rhs.dtype.name == "int8":
-        allowed += ("int32",)
     if dtype.name not in allowed:
         raise TypeError(
             f"{op}: preferred_element_type = {dtype.name}, expected one of {', '.join(allowed)}"
@@ -97,26 +132,48 @@ def out_dtype(op, lhs, rhs, preferred):
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
+def accumulator(dtype):
+    """The type in which a result of this type is summed up."""
+    return np.dtype(np.float32) if np.dtype(dtype).itemsize == 2 else np.dtype(dtype)
+
+
+def existing_out(op, value, dims, shape, dtype):
+    """What a result is written over or added to: of the result's own shape, whose dims are so called, and type."""
+    value = jnp.asarray(value)
+    equal(op, "existing_out.shape", value.shape, dims, shape)
+    equal(op, "existing_out.dtype", value.dtype.name, "the result's dtype", np.dtype(dtype).name)
+    return value
+
+
+def positive(op, name, value):
+    """A count that only tunes another library's kernel, checked as it would be there."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{op}: {name} = {value!r}, expected an integer")
+    if operator.index(value) < 1:
+        raise ValueError(f"{op}: {name} = {value}, expected 1 or more")
+
+
 def precision(op, value):
-    """0 for f32 accuracy, 1 for tf32. What lax knows beyond these is refused by name."""
+    """0 for f32 accuracy, 1 for tf32. What lax knows beyond these is refused by name.
+
+    None is DEFAULT, whatever jax.default_matmul_precision says.
+    """
     if isinstance(value, (tuple, list)):
-        if len(set(map(str, value))) != 1:
+        if len(value) != 2:
+            raise ValueError(f"{op}: precision = {value}, expected one, or one for each operand")
+        first, second = (precision(op, each) for each in value)
+        if first != second:
             raise NotImplementedError(
                 f"{op}: precision = {value}, expected the same for both operands"
             )
-        value = value[0]
+        return first
     if value is None:
         return 0
     if isinstance(value, str):
-        try:
-            value = lax.Precision(value)
-        except ValueError:
-            try:
-                value = lax.DotAlgorithmPreset[value]
-            except KeyError:
-                raise ValueError(
-                    f"{op}: precision = {value!r}, expected one that lax knows"
-                ) from None
+        value = _named_precision(op, value)
+    known = isinstance(value, (lax.Precision, lax.DotAlgorithmPreset, lax.DotAlgorithm))
+    if not known:
+        raise ValueError(f"{op}: precision = {value!r}, expected one that lax knows")
     name = getattr(value, "name", str(value))
     if name in _F32_ACCURACY:
         return 0
@@ -125,3 +182,14 @@ def precision(op, value):
     raise NotImplementedError(
         f"{op}: precision = {name}, expected one of {', '.join(_F32_ACCURACY + _TF32)}"
     )
+
+
+def _named_precision(op, name):
+    try:
+        return lax.Precision(name)
+    except ValueError:
+        pass
+    try:
+        return lax.DotAlgorithmPreset[name]
+    except KeyError:
+        raise ValueError(f"{op}: precision = {name!r}, expected one that lax knows") from None

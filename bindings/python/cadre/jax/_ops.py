@@ -33,27 +33,26 @@ def gmm(
     inner, outer = (2, 1) if transpose_rhs else (1, 2)
     _arguments.equal(op, "rhs.k", rhs.shape[inner], "lhs.k", lhs.shape[1])
     sizes = _arguments.group_sizes_vector(op, group_sizes)
-    _arguments.num_local_groups(op, rhs.shape[0], sizes.shape[0], group_offset is not None)
+    _arguments.weights_fit_sizes(op, rhs, 0, sizes, group_offset is not None)
     offset = _arguments.group_offset(op, group_offset)
+    dtype = _arguments.out_dtype(op, lhs, rhs, preferred_element_type)
     operands = [lhs, rhs, sizes, offset]
     if bias is not None:
-        bias = _arguments.array(op, "bias", bias, 2)
+        bias = _arguments.floats(op, "bias", bias, 2)
+        if not jnp.issubdtype(dtype, jnp.floating):
+            raise TypeError(f"{op}: bias is given, expected none because the result is {dtype}")
         _arguments.equal(op, "bias.shape", bias.shape, "(g, n)", (rhs.shape[0], rhs.shape[outer]))
         operands.append(bias)
     out = gmm_p.bind(
         *unify(*operands),
         transpose_rhs=bool(transpose_rhs),
         batch_rank=0,
-        out_dtype=_arguments.out_dtype(op, lhs, rhs, preferred_element_type),
+        out_dtype=dtype,
         precision=_arguments.precision(op, precision),
     )
     if existing_out is None:
         return out
-    existing_out = jnp.asarray(existing_out)
-    _arguments.equal(op, "existing_out.shape", existing_out.shape, "(m, n)", out.shape)
-    _arguments.equal(
-        op, "existing_out.dtype", existing_out.dtype.name, "the output's dtype", out.dtype.name
-    )
+    existing_out = _arguments.existing_out(op, existing_out, "(m, n)", out.shape, dtype)
     return jnp.where(
         _local_rows(lhs.shape[0], sizes, offset, rhs.shape[0])[:, None], out, existing_out
     )
@@ -90,35 +89,46 @@ def tgmm(
     rhs = _arguments.array(op, "rhs", rhs, 2)
     _arguments.equal(op, "rhs.m", rhs.shape[0], "lhs.m", lhs.shape[0])
     sizes = _arguments.group_sizes_vector(op, group_sizes)
-    num_groups = sizes.shape[0] if num_groups is None else num_groups
-    _arguments.num_local_groups(op, num_groups, sizes.shape[0], group_offset is not None)
-    operands = unify(lhs, rhs, sizes, _arguments.group_offset(op, group_offset))
-    out = tgmm_p.bind(
-        *operands,
-        num_groups=num_groups,
-        batch_rank=0,
-        out_dtype=_arguments.out_dtype(op, lhs, rhs, preferred_element_type),
-        precision=_arguments.precision(op, precision),
+    num_groups = _arguments.num_groups(
+        op, "num_groups", num_groups, sizes.shape[0], group_offset is not None
     )
+    operands = unify(lhs, rhs, sizes, _arguments.group_offset(op, group_offset))
+    dtype = _arguments.out_dtype(op, lhs, rhs, preferred_element_type)
+    if existing_out is not None:
+        shape = (num_groups, lhs.shape[1], rhs.shape[1])
+        existing_out = _arguments.existing_out(op, existing_out, "(g, k, n)", shape, dtype)
+
+    def product(dtype):
+        return tgmm_p.bind(
+            *operands,
+            num_groups=num_groups,
+            batch_rank=0,
+            out_dtype=dtype,
+            precision=_arguments.precision(op, precision),
+        )
+
     if existing_out is None:
-        return out
-    existing_out = jnp.asarray(existing_out)
-    _arguments.equal(op, "existing_out.shape", existing_out.shape, "(g, k, n)", out.shape)
-    return out + existing_out
+        return product(dtype)
+    # One rounding, after the sum.
+    wide = _arguments.accumulator(dtype)
+    return (product(wide) + existing_out.astype(wide)).astype(dtype)
 
 
 def bias_grad(dy, group_sizes, *, group_offset=None, num_groups=None, preferred_element_type=None):
     """out[i] = the sum of dy's rows of group i: the gradient of gmm's bias. dy: [m, n]."""
     op = "bias_grad"
-    dy = _arguments.array(op, "dy", dy, 2)
-    if not jnp.issubdtype(dy.dtype, jnp.floating):
-        raise TypeError(f"{op}: dy.dtype = {dy.dtype.name}, expected a floating type")
+    dy = _arguments.floats(op, "dy", dy, 2)
     sizes = _arguments.group_sizes_vector(op, group_sizes)
-    num_groups = sizes.shape[0] if num_groups is None else num_groups
-    _arguments.num_local_groups(op, num_groups, sizes.shape[0], group_offset is not None)
+    num_groups = _arguments.num_groups(
+        op, "num_groups", num_groups, sizes.shape[0], group_offset is not None
+    )
     operands = unify(dy, sizes, _arguments.group_offset(op, group_offset))
-    dtype = dy.dtype if preferred_element_type is None else jnp.dtype(preferred_element_type)
-    return bias_grad_p.bind(*operands, num_groups=num_groups, out_dtype=dtype, batch_rank=0)
+    return bias_grad_p.bind(
+        *operands,
+        num_groups=num_groups,
+        out_dtype=_arguments.sum_dtype(op, dy, preferred_element_type),
+        batch_rank=0,
+    )
 
 
 def grouped_linear(
@@ -152,6 +162,7 @@ def grouped_mlp(
 
     gate_up: [g, k, 2h], the gate's columns first. down: [g, h, k_out].
     """
+    gate_up = _arguments.array("grouped_mlp", "gate_up", gate_up, 3)
     if gate_up.shape[-1] % 2:
         raise ValueError(
             f"grouped_mlp: gate_up.shape[2] = {gate_up.shape[-1]}, expected an even number"

@@ -6,8 +6,7 @@ Beyond ejKernel: any m without padding, a defined tail (zero), gradients of ever
 
 import jax.numpy as jnp
 
-from . import megablox
-from ._arguments import precision as _check_precision
+from . import _arguments, _drop_in
 
 
 def grouped_matmul(
@@ -26,13 +25,22 @@ def grouped_matmul(
 ):
     """lhs [m, k], rhs [g, k, n] (or [g, n, k] with transpose_rhs) -> [m, n].
 
-    existing_out: rows of rhs's groups are replaced, all others are kept.
+    existing_out: rows of rhs's groups are replaced, all others are kept. precision: as in cadre.jax.gmm.
     """
-    _check_buffers("grouped_matmul", input_buffer_count)
-    _check_precision("grouped_matmul", precision)
-    dtype = jnp.float32 if preferred_element_type is None else preferred_element_type
-    return megablox.gmm(
-        lhs, rhs, group_sizes, dtype, tiling, group_offset, existing_out, transpose_rhs, interpret
+    del interpret
+    op = "grouped_matmul"
+    _arguments.positive(op, "input_buffer_count", input_buffer_count)
+    return _drop_in.gmm(
+        op,
+        lhs,
+        rhs,
+        group_sizes,
+        preferred_element_type=preferred_element_type,
+        tiling=tiling,
+        group_offset=group_offset,
+        existing_out=existing_out,
+        transpose_rhs=transpose_rhs,
+        precision=precision,
     )
 
 
@@ -50,21 +58,17 @@ def transposed_grouped_matmul(
     existing_out=None,
 ):
     """lhs [k, m], rhs [m, n] -> [num_actual_groups, k, n]; existing_out is added."""
-    _check_buffers("transposed_grouped_matmul", input_buffer_count)
-    dtype = jnp.float32 if preferred_element_type is None else preferred_element_type
-    return megablox.tgmm(
+    del interpret
+    op = "transposed_grouped_matmul"
+    _arguments.positive(op, "input_buffer_count", input_buffer_count)
+    return _drop_in.tgmm(
+        op,
         lhs,
         rhs,
         group_sizes,
-        dtype,
-        tiling,
-        group_offset,
-        num_actual_groups,
-        existing_out,
-        interpret,
+        preferred_element_type=preferred_element_type,
+        tiling=tiling,
+        group_offset=group_offset,
+        num_actual_groups=num_actual_groups,
+        existing_out=existing_out,
     )
-
-
-def _check_buffers(op, input_buffer_count):
-    if input_buffer_count < 1:
-        raise ValueError(f"{op}: input_buffer_count = {input_buffer_count}, expected 1 or more")

@@ -6,7 +6,7 @@ Beyond megablox: any m, k and n; a defined tail (zero); gradients of every opera
 
 import jax.numpy as jnp
 
-from . import _ops, _tiling
+from . import _drop_in
 
 
 def gmm(
@@ -25,21 +25,16 @@ def gmm(
     existing_out: rows of rhs's groups are replaced, all others are kept.
     """
     del interpret
-    _tiling.check("gmm", tiling, lhs.shape[0], lhs.shape[1], rhs.shape[1 if transpose_rhs else 2])
-    if existing_out is not None and existing_out.dtype != jnp.dtype(preferred_element_type):
-        raise ValueError(
-            f"gmm: existing_out.dtype = {existing_out.dtype.name}, expected preferred_element_type = "
-            f"{jnp.dtype(preferred_element_type).name}"
-        )
-    offset = _offset(group_offset, rhs.shape[0], group_sizes.shape[0])
-    return _ops.gmm(
+    return _drop_in.gmm(
+        "gmm",
         lhs,
         rhs,
         group_sizes,
-        transpose_rhs=transpose_rhs,
-        group_offset=offset,
-        existing_out=existing_out,
         preferred_element_type=preferred_element_type,
+        tiling=tiling,
+        group_offset=group_offset,
+        existing_out=existing_out,
+        transpose_rhs=transpose_rhs,
     )
 
 
@@ -56,20 +51,14 @@ def tgmm(
 ):
     """lhs [k, m] (transposed, as megablox has it), rhs [m, n] -> [g, k, n]; existing_out is added."""
     del interpret
-    _tiling.check("tgmm", tiling, lhs.shape[1], lhs.shape[0], rhs.shape[1])
-    num_groups = group_sizes.shape[0] if num_actual_groups is None else num_actual_groups
-    offset = _offset(group_offset, num_groups, group_sizes.shape[0])
-    return _ops.tgmm(
-        lhs.T,
+    return _drop_in.tgmm(
+        "tgmm",
+        lhs,
         rhs,
         group_sizes,
-        group_offset=offset,
-        num_groups=num_groups,
-        existing_out=existing_out,
         preferred_element_type=preferred_element_type,
+        tiling=tiling,
+        group_offset=group_offset,
+        num_actual_groups=num_actual_groups,
+        existing_out=existing_out,
     )
-
-
-def _offset(group_offset, local, total):
-    """megablox starts at group 0 when no offset is given, even if rhs holds fewer groups than there are."""
-    return 0 if group_offset is None and local < total else group_offset
