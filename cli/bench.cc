@@ -3,13 +3,14 @@
 
 #include <fmt/core.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cadre/version.h"
 #include "command.h"
+#include "core/environment.h"
 #include "core/text.h"
 #include "machine.h"
+#include "result_file.h"
 
 namespace cadre::cli {
 namespace {
@@ -37,15 +38,7 @@ nlohmann::json machine_of(const std::string& device) {
   return {{"devices", devices}};
 }
 
-Status write_file(const std::string& path, const nlohmann::json& document) {
-  std::ofstream file(path);
-  file << document.dump(2) << '\n';
-  file.close();
-  if (!file) return Status::invalid(text("--json = \"", path, "\", expected a writable file"));
-  return {};
-}
-
-int run(const BenchOptions& options, const std::string& json_path, const std::string& command) {
+int run(const BenchOptions& options, const std::string& json_path, const CLI::App& command) {
   const BenchDevice* found = nullptr;
   for (const BenchDevice& device : bench_devices()) {
     if (device.name == options.device) found = &device;
@@ -67,24 +60,28 @@ int run(const BenchOptions& options, const std::string& json_path, const std::st
                                "--rows, --threads, --seconds or --small-pages, but --device = ",
                                options.device, ", expected cpu")));
   }
-  // The file is made before the measuring, so that a wrong path costs no minutes.
-  nlohmann::json document = {{"schema", 1}, {"cadre", version()}, {"command", command}};
+  // Seen before the measuring, so that a wrong path costs no minutes; written after it, so that a
+  // run that ends early leaves the older file as it was.
   if (!json_path.empty()) {
-    if (Status status = write_file(json_path, document); !status.ok()) {
-      return report("bench", status);
-    }
+    if (Status status = check_replaceable(json_path); !status.ok()) return report("bench", status);
   }
   nlohmann::json results;
   bool checks_passed = true;
   if (Status status = found->run(options, &results, &checks_passed); !status.ok()) {
     return report("bench", status);
   }
-  document["device"] = options.device;
-  document["machine"] = machine_of(options.device);
-  document["checks_passed"] = checks_passed;
-  document["results"] = std::move(results);
   if (!json_path.empty()) {
-    if (Status status = write_file(json_path, document); !status.ok()) {
+    const nlohmann::json environment = measured_environment();
+    const nlohmann::json document = {
+        {"schema", 2},
+        {"cadre", version()},
+        {"command", command_to_repeat(environment, options.device, command)},
+        {"environment", environment},
+        {"device", options.device},
+        {"machine", machine_of(options.device)},
+        {"checks_passed", checks_passed},
+        {"results", std::move(results)}};
+    if (Status status = replace_file(json_path, document.dump(2) + "\n"); !status.ok()) {
       return report("bench", status);
     }
     fmt::print("wrote {}\n", json_path);
@@ -126,28 +123,35 @@ void add_bench(CLI::App& app, int* exit_code) {
   command
       ->add_option("--repeats", options->bench.repeats,
                    "Timed runs of each case; default: up to 200, on cuda 15")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1, 1000000));
   command
       ->add_option("--rows", options->bench.rows,
                    "Only these rows per expert (only with --device cpu); default: 1 to 1024")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1, 1000000));
   command
       ->add_option("--threads", options->bench.threads,
                    "Numbers of threads (only with --device cpu); default: 1 and all")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1, environment::kMaxThreads));
   command
       ->add_option("--seconds", options->bench.seconds,
                    "Time for the rounds of each case (only with --device cpu); default: 1.2")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(0.001, 3600.0));
   command->add_flag("--small-pages", options->bench.small_pages,
                     "Operands in whatever pages the system gives (only with --device cpu); "
                     "default: huge pages are asked for, for everything that is compared");
   command->add_option("--kernel", options->bench.kernel,
                       "Pin a kernel that cadre explain names (only with --device cuda)");
-  command->add_option("--json", options->json_path, "Write the results to this file")
-      ->type_name("FILE");
+  command
+      ->add_option("--json", options->json_path,
+                   "Write the results to this file; an older one stays until the run is complete")
+      ->type_name("FILE")
+      ->check(CLI::Validator(
+          [](const std::string& path) -> std::string {
+            return path.empty() ? "expected the name of a file, got \"\"" : "";
+          },
+          ""));
   command->footer(
       "Examples:\n"
       "  cadre bench --device cpu\n"
@@ -158,18 +162,8 @@ void add_bench(CLI::App& app, int* exit_code) {
       "  cadre bench --device cuda --op gmm_nt --kernel sm90/gmm_128x256\n\n"
       "Dense cuBLAS is opened at run time; CADRE_CUBLAS names a library that the loader doesn't\n"
       "find. Without it shares of dense are missing. A result that fails its check ends in 1.");
-  command->callback([options, exit_code] {
-    std::string line = "cadre bench --device " + options->bench.device;
-    for (const std::string& op : options->bench.ops) line += " --op " + op;
-    for (const std::string& shape : options->bench.shapes) line += " --shape " + shape;
-    if (!options->bench.dtype.empty()) line += " --dtype " + options->bench.dtype;
-    if (options->bench.repeats > 0) line += text(" --repeats ", options->bench.repeats);
-    for (const int64_t rows : options->bench.rows) line += text(" --rows ", rows);
-    for (const int threads : options->bench.threads) line += text(" --threads ", threads);
-    if (options->bench.seconds > 0) line += text(" --seconds ", options->bench.seconds);
-    if (options->bench.small_pages) line += " --small-pages";
-    if (!options->bench.kernel.empty()) line += " --kernel " + options->bench.kernel;
-    *exit_code = run(options->bench, options->json_path, line);
+  command->callback([options, command, exit_code] {
+    *exit_code = run(options->bench, options->json_path, *command);
   });
 }
 

@@ -15,6 +15,7 @@
 #include "core/environment.h"
 #include "core/text.h"
 #include "cpu/isa.h"
+#include "described_problem.h"
 #include "terminal.h"
 
 namespace cadre::cli {
@@ -50,6 +51,19 @@ nlohmann::json limits_json(const std::map<int, Limits>& limits) {
                     {"read_gbs", limit.read_gbs}});
   }
   return json;
+}
+
+ProblemDescription describe(const CpuCase& work) {
+  ProblemDescription problem;
+  problem.op = work.tgmm() ? "tgmm" : "gmm";
+  problem.m = work.m();
+  problem.k = work.k;
+  problem.n = work.n;
+  problem.num_groups = static_cast<int64_t>(work.group_sizes.size());
+  problem.lhs_dtype = name_of(work.dtype);
+  problem.out_dtype = name_of(work.out_dtype());
+  problem.transpose_rhs = work.op == "gmm_nt";
+  return problem;
 }
 
 Status run_cpu(const BenchOptions& options, nlohmann::json* results, bool* checks_passed) {
@@ -99,6 +113,8 @@ Status run_cpu(const BenchOptions& options, nlohmann::json* results, bool* check
         text(i + 1, "/", cases.size(), "  ", work.op, " ", name_of(work.dtype), " ", work.label));
     CpuMeasured measured;
     if (Status status = measure(work, options, &measured); !status.ok()) return status;
+    std::string kernel;
+    if (Status status = kernel_for(describe(work), &kernel); !status.ok()) return status;
     const Limits& limit = limits[work.threads];
     const double compute_s =
         work.operations() / (peak_of(limit.peak, work.dtype, isa >= cpu::Isa::kAmx) * 1e9);
@@ -127,6 +143,7 @@ Status run_cpu(const BenchOptions& options, nlohmann::json* results, bool* check
                         {"n", work.n},
                         {"num_groups", work.group_sizes.size()},
                         {"threads", work.threads},
+                        {"kernel", kernel},
                         {"median_s", measured.median_s},
                         {"rounds", measured.rounds},
                         {"gflops", gflops},

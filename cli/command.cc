@@ -1,9 +1,12 @@
-// Reports shared by the subcommands.
+// Reports and checks shared by the subcommands.
 #include "command.h"
 
 #include <fmt/core.h>
 
+#include <charconv>
 #include <nlohmann/json.hpp>
+
+#include "core/text.h"
 
 namespace cadre::cli {
 
@@ -21,5 +24,16 @@ int report(std::string_view command, const Status& status) {
 }
 
 void print_json(const nlohmann::json& document) { fmt::print("{}\n", document.dump(2)); }
+
+CLI::Validator whole_number(int64_t least, int64_t most) {
+  const auto problem_with = [least, most](const std::string& word) -> std::string {
+    int64_t value = 0;
+    const char* end = word.data() + word.size();
+    const auto [stop, error] = std::from_chars(word.data(), end, value);
+    if (error == std::errc{} && stop == end && value >= least && value <= most) return {};
+    return text("expected a whole number from ", least, " to ", most, ", got \"", word, "\"");
+  };
+  return CLI::Validator(problem_with, least > 0 ? "POSITIVE" : "");
+}
 
 }  // namespace cadre::cli

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
@@ -27,6 +28,9 @@ int report(std::string_view command, const Status& status);
 
 /// Prints one JSON document to stdout.
 void print_json(const nlohmann::json& document);
+
+/// For CLI11's check(): a whole number in this range, else an error that names the range.
+CLI::Validator whole_number(int64_t least, int64_t most);
 
 /// Each adds its subcommand to `app`; running it stores the exit code.
 void add_info(CLI::App& app, int* exit_code);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <vector>
 
+#include "backend/registry.h"
 #include "core/text.h"
 #include "ops/problem_of.h"
 
@@ -12,7 +13,6 @@ namespace {
 
 /// Each operand lies in its own 2^57 bytes, far from any other; there are at most ten.
 constexpr uintptr_t kRegion = uintptr_t{1} << 57;
-constexpr int64_t kMaxGroups = 1 << 20;
 
 Status parse_dtype(const char* option, const std::string& name, DType* dtype) {
   *dtype = dtype_from_name(name);
@@ -239,6 +239,17 @@ Status make_problem(const ProblemDescription& description, plan::Problem* proble
   if (description.op == "grouped_gemm") return builder.grouped_gemm(problem);
   if (description.op == "bias_grad") return builder.bias_grad(problem);
   return builder.gmm(problem);
+}
+
+Status kernel_for(const ProblemDescription& description, std::string* kernel) {
+  plan::Problem problem;
+  if (Status status = make_problem(description, &problem); !status.ok()) return status;
+  const Context context;
+  backend::Selection selection;
+  Status status =
+      backend::Registry::instance().select(context.state(), problem, nullptr, &selection);
+  *kernel = selection.config.kernel;
+  return status;
 }
 
 }  // namespace cadre::cli

@@ -10,6 +10,8 @@
 
 namespace cadre::cli {
 
+inline constexpr int64_t kMaxGroups = 1 << 20;  ///< their sizes are written out
+
 struct ProblemDescription {
   std::string op = "gmm";
   int64_t m = 0;
@@ -40,5 +42,8 @@ struct ProblemDescription {
 
 /// kInvalid, naming the option, for a description that makes no problem.
 Status make_problem(const ProblemDescription& description, plan::Problem* problem);
+
+/// The kernel that a Context without options chooses for it: "cpu/avx512_bf16".
+Status kernel_for(const ProblemDescription& description, std::string* kernel);
 
 }  // namespace cadre::cli

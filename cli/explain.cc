@@ -139,12 +139,17 @@ void add_problem_options(CLI::App* command, ProblemDescription* d) {
   command->add_option("--op", d->op, "The operation")
       ->check(CLI::IsMember({"gmm", "tgmm", "grouped_gemm", "bias_grad"}))
       ->capture_default_str();
-  command->add_option("--m", d->m, "Rows (tokens) of all groups")->required();
-  command->add_option("--k", d->k, "Inner dimension (not for bias_grad)");
-  command->add_option("--n", d->n, "Outer dimension")->required();
-  command->add_option("--groups", d->num_groups, "Number of groups (experts)")->required();
-  command->add_option("--local-groups", d->num_local_groups,
-                      "Groups whose weights are here (default: all)");
+  const CLI::Validator dimension = whole_number(0, 1000000000000);
+  command->add_option("--m", d->m, "Rows (tokens) of all groups")->required()->check(dimension);
+  command->add_option("--k", d->k, "Inner dimension (not for bias_grad)")->check(dimension);
+  command->add_option("--n", d->n, "Outer dimension")->required()->check(dimension);
+  command->add_option("--groups", d->num_groups, "Number of groups (experts)")
+      ->required()
+      ->check(whole_number(0, kMaxGroups));
+  command
+      ->add_option("--local-groups", d->num_local_groups,
+                   "Groups whose weights are here (default: all)")
+      ->check(whole_number(0, kMaxGroups));
   command->add_option("--dtype", d->lhs_dtype, "Type of lhs: f64 f32 bf16 f16 i8 e4m3 e5m2")
       ->capture_default_str();
   command->add_option("--rhs-dtype", d->rhs_dtype, "Type of rhs (default: that of lhs)");
@@ -164,11 +169,13 @@ void add_problem_options(CLI::App* command, ProblemDescription* d) {
       ->check(CLI::IsMember({"default", "tf32"}))
       ->capture_default_str();
   command->add_flag("--split-k", d->allow_split_k, "Allow split-K (not batch invariant)");
-  command->add_option("--average-rows", d->average_rows, "Hint: rows of a typical group");
+  command->add_option("--average-rows", d->average_rows, "Hint: rows of a typical group")
+      ->check(dimension);
   command->add_option("--align", d->alignment_bytes, "Alignment of every base pointer in bytes")
       ->check(CLI::IsMember({1, 2, 4, 8, 16, 32, 64, 128}))
       ->capture_default_str();
-  command->add_option("--lhs-row-stride", d->lhs_row_stride, "In elements (default: no gaps)");
+  command->add_option("--lhs-row-stride", d->lhs_row_stride, "In elements (default: no gaps)")
+      ->check(whole_number(-1000000000000, 1000000000000));
   command->add_option("--device", d->device, "cpu, cuda or cuda:INDEX")->capture_default_str();
   command->add_flag("--device-sizes", d->device_sizes, "Group sizes lie on the device");
 }

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <chrono>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -132,9 +133,10 @@ void add_verify(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand(
       "verify", "Check random calls of every op, option and layout against the exact result");
   command->add_option("--cases", options->cases, "Number of cases")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, 1000000000))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Seed of the first case; the next has the next")
+      ->check(whole_number(0, std::numeric_limits<int64_t>::max()))
       ->capture_default_str();
   command->add_option("--backend", options->backend,
                       "Check this backend (default: the one a call would get)");
@@ -142,7 +144,7 @@ void add_verify(CLI::App& app, int* exit_code) {
       ->check(CLI::IsMember({"all", "gmm", "tgmm", "grouped_gemm", "bias_grad"}))
       ->capture_default_str();
   command->add_option("--max-failures", options->max_failures, "Stop after this many failing cases")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, 1000000000))
       ->capture_default_str();
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(

@@ -297,8 +297,10 @@ def main():
         arguments = operands(shapes[name], jnp.dtype(options.dtype))
         for case in options.case or CASES:
             results.append(measure(name, shapes[name], case, arguments, options))
-        if options.json:
-            write(options.json, results)
+        if options.json:  # kept after every layer; an older file stays until the run is complete
+            write(options.json + ".partial", results)
+    if options.json:
+        os.replace(options.json + ".partial", options.json)
 
 
 def command():

@@ -10,9 +10,9 @@ namespace cadre {
 namespace {
 
 Status resolve(const ContextOptions& options, detail::ContextState* state) {
-  if (options.num_threads < 0) {
-    return Status::invalid(
-        text("context: num_threads = ", options.num_threads, ", expected 0 or more"));
+  if (options.num_threads < 0 || options.num_threads > environment::kMaxThreads) {
+    return Status::invalid(text("context: num_threads = ", options.num_threads, ", expected 0 to ",
+                                environment::kMaxThreads));
   }
   if (options.sm_count < 0) {
     return Status::invalid(text("context: sm_count = ", options.sm_count, ", expected 0 or more"));
@@ -31,7 +31,8 @@ Status resolve(const ContextOptions& options, detail::ContextState* state) {
     return Status::invalid(
         text("context: backend = \"", state->backend, "\", expected one of ", registry.names()));
   }
-  return {};
+  bool check = false;  // read again by every call: here for the error alone
+  return environment::check_every_call(&check);
 }
 
 }  // namespace
@@ -50,7 +51,8 @@ Status Context::check(Device device, void* stream) {
   for (const auto& backend : backend::Registry::instance().backends()) {
     if (Status status = backend->check(*state_, device, stream); !status.ok()) return status;
   }
-  return {};
+  bool check = false;  // read again by every call: here for the error alone
+  return environment::check_every_call(&check);
 }
 
 }  // namespace cadre

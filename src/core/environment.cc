@@ -3,7 +3,6 @@
 
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 
 #include "core/text.h"
 
@@ -27,14 +26,19 @@ Status num_threads(int32_t* count) {
   if (value.empty()) return {};
   const char* end = value.data() + value.size();
   const auto [stop, error] = std::from_chars(value.data(), end, *count);
-  if (error != std::errc{} || stop != end || *count < 1) {
+  if (error != std::errc{} || stop != end || *count < 1 || *count > kMaxThreads) {
     *count = 0;
-    return Status::invalid(
-        text("context: CADRE_NUM_THREADS = \"", value, "\", expected a positive number"));
+    return Status::invalid(text("context: CADRE_NUM_THREADS = \"", value,
+                                "\", expected a whole number from 1 to ", kMaxThreads));
   }
   return {};
 }
 
-bool check_every_call() { return value_of("CADRE_CHECK") == "1"; }
+Status check_every_call(bool* check) {
+  const std::string value = value_of("CADRE_CHECK");
+  *check = value == "1";
+  if (value.empty() || value == "0" || value == "1") return {};
+  return Status::invalid(text("context: CADRE_CHECK = \"", value, "\", expected 0 or 1"));
+}
 
 }  // namespace cadre::environment

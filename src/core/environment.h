@@ -15,10 +15,14 @@ std::string isa();
 /// CADRE_BACKEND: the backend to use alone; empty when unset.
 std::string backend();
 
-/// CADRE_NUM_THREADS: CPU threads; 0 when unset. Not a positive number: an error.
+/// More threads than any machine has cores for; far more, and OpenMP ends the process.
+inline constexpr int32_t kMaxThreads = 4096;
+
+/// CADRE_NUM_THREADS: CPU threads; 0 when unset. Not a number from 1 to kMaxThreads: an error.
 Status num_threads(int32_t* count);
 
-/// CADRE_CHECK=1: every CUDA call waits and reports faults found on the device.
-bool check_every_call();
+/// CADRE_CHECK=1: every CUDA call waits and reports faults found on the device. Unset, empty and 0:
+/// no. Anything else: an error.
+Status check_every_call(bool* check);
 
 }  // namespace cadre::environment

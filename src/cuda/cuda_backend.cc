@@ -65,6 +65,7 @@ class Session {
   Status begin(size_t workspace_scratch_bytes) {
     launch_.op = op_;
     launch_.stream = static_cast<cudaStream_t>(options_.stream);
+    if (Status status = environment::check_every_call(&check_); !status.ok()) return status;
     if (guard_.error() != cudaSuccess) return cuda_failure(op_, guard_.error());
     if (Status status = device_properties(problem_.device.index, &launch_.device); !status.ok()) {
       return status;
@@ -95,7 +96,7 @@ class Session {
   /// CADRE_CHECK=1: waits and reports, except during a capture.
   Status end() {
     lease_.lock.unlock();
-    if (capturing_ || !environment::check_every_call()) return {};
+    if (capturing_ || !check_) return {};
     Status status = check_status_word(context_, problem_.device.index, launch_.stream);
     return status.ok() ? status : Status(status.code(), text(op_, ": ", status.message()));
   }
@@ -109,6 +110,7 @@ class Session {
   DeviceGuard guard_;
   std::string_view op_;
   bool capturing_ = false;
+  bool check_ = false;
   StreamLease lease_;
   Launch launch_;
 };

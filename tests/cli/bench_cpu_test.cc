@@ -12,6 +12,7 @@ namespace cadre::test {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(CliBenchCpu, ResultFileHoldsEveryField) {
@@ -22,14 +23,21 @@ TEST(CliBenchCpu, ResultFileHoldsEveryField) {
   const CliResult result = run_cli(std::string("bench --device cpu --op gmm_nt --dtype bf16 "
                                                "--shape decode-qwen3-30b-w2 --repeats 1 --json ") +
                                        path,
-                                   "CADRE_NUM_THREADS=1");
+                                   "CADRE_NUM_THREADS=1 CADRE_ISA=scalar");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json document = json::parse(std::ifstream(path));
   std::remove(path);
-  for (const char* field : {"schema", "machine", "command", "results"}) {
+  for (const char* field : {"schema", "machine", "command", "environment", "results"}) {
     EXPECT_TRUE(document.contains(field)) << field;
   }
+  EXPECT_EQ(document["schema"], 2);
   EXPECT_EQ(document["checks_passed"], true);
+  EXPECT_EQ(document["environment"]["CADRE_ISA"], "scalar");
+  EXPECT_EQ(document["environment"]["CADRE_NUM_THREADS"], "1");
+  const auto command = document["command"].get<std::string>();
+  EXPECT_THAT(command, AllOf(HasSubstr("CADRE_ISA=scalar "), HasSubstr("CADRE_NUM_THREADS=1 ")));
+  EXPECT_THAT(command, HasSubstr("cadre bench --device cpu --op gmm_nt "));
+  EXPECT_THAT(command, HasSubstr(" --shape decode-qwen3-30b-w2 --dtype bf16 --repeats 1"));
   ASSERT_EQ(document["results"].size(), 2u);  // a balanced and a skewed router
   for (const json& row : document["results"]) {
     for (const char* field : {"op", "dtype", "m", "k", "n", "num_groups", "threads", "median_s",
@@ -38,6 +46,7 @@ TEST(CliBenchCpu, ResultFileHoldsEveryField) {
     }
     EXPECT_EQ(row["op"], "gmm_nt");
     EXPECT_EQ(row["threads"], 1);
+    EXPECT_EQ(row["kernel"], "cpu/scalar");
     EXPECT_EQ(row["num_groups"], 128);
     EXPECT_GT(row["median_s"].get<double>(), 0);
     EXPECT_GT(row["limit_gflops"].get<double>(), 0);

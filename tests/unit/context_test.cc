@@ -87,7 +87,9 @@ TEST(Context, UnknownOptionsAreReportedByStatusAndEveryCall) {
 
   options = {};
   options.num_threads = -1;
-  EXPECT_EQ(Context(options).status().message(), "context: num_threads = -1, expected 0 or more");
+  EXPECT_EQ(Context(options).status().message(), "context: num_threads = -1, expected 0 to 4096");
+  options.num_threads = 4097;
+  EXPECT_EQ(Context(options).status().message(), "context: num_threads = 4097, expected 0 to 4096");
   options = {};
   options.isa = "mmx";
   EXPECT_EQ(Context(options).status().message().find("context: isa = \"mmx\""), 0u);
@@ -108,10 +110,21 @@ TEST(Environment, VariablesAreReadAndBadOnesNamed) {
     options.num_threads = 5;
     EXPECT_EQ(Context(options).state().num_threads, 5);
   }
-  for (const char* bad : {"0", "-1", "many", "3x", "99999999999999999999"}) {
+  for (const char* bad : {"0", "-1", "many", "3x", "4097", "2000000000", "99999999999999999999"}) {
     const ScopedEnvironment threads("CADRE_NUM_THREADS", bad);
     EXPECT_EQ(Context().status().message(), "context: CADRE_NUM_THREADS = \"" + std::string(bad) +
-                                                "\", expected a positive number");
+                                                "\", expected a whole number from 1 to 4096");
+  }
+  for (const char* good : {"", "0", "1"}) {
+    const ScopedEnvironment check("CADRE_CHECK", good);
+    EXPECT_TRUE(Context().status().ok()) << good;
+  }
+  for (const char* bad : {"maybe", "true", "2", "01", " 1"}) {
+    const ScopedEnvironment check("CADRE_CHECK", bad);
+    Context context;
+    EXPECT_EQ(context.status().message(),
+              "context: CADRE_CHECK = \"" + std::string(bad) + "\", expected 0 or 1");
+    EXPECT_EQ(small_gmm(context, DType::kF32).message(), context.status().message());
   }
 }
 
