@@ -12,10 +12,14 @@ steps=() tools=()
 tool_limit_s=240
 while (($#)); do
   case $1 in
-    --out) out=$2 && shift ;;
+    --out)
+      [[ -n ${2:-} && $2 != -* ]] || { echo "run.sh: --out needs a folder: run.sh --out FOLDER [tests] [bench] ..." >&2 && exit 2; }
+      out=$2 && shift
+      ;;
     tests | bench | ptx-jit | sanitize) steps+=("$1") ;;
     memcheck | racecheck | initcheck | synccheck) tools+=("$1") ;;
-    *) echo "run.sh: unknown argument $1" >&2 && exit 2 ;;
+    -h | --help) sed -n '2,7s/^# //p' "$0" && exit ;;
+    *) echo "run.sh: unknown argument $1; run.sh --help lists what there is" >&2 && exit 2 ;;
   esac
   shift
 done

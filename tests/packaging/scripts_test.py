@@ -173,5 +173,31 @@ class Goals(Tree):
         self.assertEqual(self.check("--strict", **met)[0], 0)
 
 
+class GpuBundle(Tree):
+    def run_bundle(self, *arguments):
+        shutil.copy(SCRIPTS / "run_gpu_bundle.sh", self.root / "run.sh")
+        done = subprocess.run(["bash", "run.sh", *arguments], cwd=self.root, capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_bad_arguments_are_named_and_nothing_runs(self):
+        for arguments, message in (
+            (["--out"], "--out needs a folder"),
+            (["--out", ""], "--out needs a folder"),
+            (["tests", "--out", "--help"], "--out needs a folder"),
+            (["frobnicate"], "unknown argument frobnicate"),
+        ):
+            status, text = self.run_bundle(*arguments)
+            self.assertEqual(status, 2, text)
+            self.assertIn(message, text)
+            self.assertNotIn("unbound", text)
+            self.assertEqual([path.name for path in self.root.iterdir()], ["run.sh"])
+
+    def test_help_is_the_usage(self):
+        status, text = self.run_bundle("--help")
+        self.assertEqual(status, 0, text)
+        self.assertIn("usage: ./run.sh", text)
+        self.assertIn("CADRE_CUBLAS", text)
+
+
 if __name__ == "__main__":
     unittest.main()
