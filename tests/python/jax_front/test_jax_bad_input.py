@@ -7,6 +7,7 @@ import jax_oracle as oracle
 import numpy as np
 import pytest
 from cadre.jax import ejkernel, megablox
+from cadre.jax._ops import _local_rows
 from jax import lax
 
 LHS, RHS, SIZES = oracle.normal(1, 10, 5), oracle.normal(2, 3, 5, 4), jnp.array([4, 0, 5])
@@ -310,18 +311,74 @@ def test_sizes_in_a_list_are_taken():
     oracle.close(megablox.tgmm(LHS.T, LHS, [4, 0, 5], LHS.dtype), cj.tgmm(LHS, LHS, SIZES))
 
 
+# JAX raises the one or the other, depending on whether it waited for the call.
+AT_RUN_TIME = (ValueError, jax.errors.JaxRuntimeError)
+
+
 @pytest.mark.parametrize(
     "sizes, message",
     [([4, 0, 9], "expected at most m = 10"), ([4, -1, 2], r"group_sizes\[1\] = -1")],
 )
 def test_bad_sizes_raise_on_a_cpu(sizes, message):
-    with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+    with pytest.raises(AT_RUN_TIME, match=message):
         jax.block_until_ready(jax.jit(cj.gmm)(LHS, RHS, jnp.array(sizes)))
 
 
-def test_bad_group_offset_raises_on_a_cpu():
-    with pytest.raises(jax.errors.JaxRuntimeError, match="group_offset = 2, expected 0 to 1"):
-        jax.block_until_ready(cj.gmm(LHS, RHS[:2], SIZES, group_offset=jnp.array(2)))
+@pytest.mark.parametrize("offset", [2, -1, 2**31, np.uint32(2**32 - 1), np.int64(2**32)])
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda offset: cj.gmm(LHS, RHS[:2], SIZES, group_offset=offset),
+        lambda offset: cj.gmm(LHS, RHS[:2], SIZES, group_offset=offset, existing_out=LHS[:, :4]),
+        lambda offset: cj.tgmm(LHS, LHS, SIZES, group_offset=offset, num_groups=2),
+        lambda offset: cj.bias_grad(LHS, SIZES, group_offset=offset, num_groups=2),
+        lambda offset: cj.ragged_dot(LHS, RHS[:2], SIZES, group_offset=offset),
+    ],
+    ids=["gmm", "existing_out", "tgmm", "bias_grad", "ragged_dot"],
+)
+def test_a_bad_group_offset_raises_on_a_cpu(op, offset):
+    with pytest.raises(AT_RUN_TIME, match=f"group_offset = {offset}, expected 0 to 1"):
+        jax.block_until_ready(op(offset))
+
+
+@pytest.mark.parametrize(
+    "call, name",
+    [
+        (lambda: cj.gmm(LHS, RHS, np.array([2**32 + 4, 0, 5])), "group_sizes"),
+        (lambda: cj.gmm(LHS, RHS, [2**32 + 4, 0, 5]), "group_sizes"),
+        (lambda: cj.gmm(LHS, RHS[:1], SIZES, group_offset=np.int64(2**32)), "group_offset"),
+        (lambda: cj.gmm(LHS, RHS[:1], SIZES, group_offset=2**32), "group_offset"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_not_cut_off_without_x64(call, name):
+    with (
+        jax.enable_x64(False),
+        pytest.raises(ValueError, match=f"{name} = .*4294967.*jax_enable_x64"),
+    ):
+        jax.block_until_ready(call())
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64"])
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize(
+    "sizes, offset, local",
+    [
+        ([4, 0, 5], 0, range(9)),
+        ([4, 0, 5], 2, range(4, 9)),
+        ([4, -1, 5], 0, range(4)),
+        ([4, -1, 5], 2, range(0)),
+        ([4, 0, 7], 0, range(4)),
+        ([4, 2**31 - 1, 2**31 - 1], 0, range(4)),
+        ([4, 0, 5], -1, range(0)),
+        ([4, 0, 5], 3, range(0)),
+    ],
+)
+def test_rows_behind_a_bad_size_count_as_tail(dtype, x64, sizes, offset, local):
+    """What existing_out keeps where nobody looks at the sizes, which is on a GPU."""
+    with jax.enable_x64(x64):
+        sizes = jnp.asarray(np.array(sizes).astype(dtype))
+        rows = _local_rows(10, sizes, jnp.array(offset, jnp.int32), 3 if offset == 0 else 1)
+        assert np.flatnonzero(rows).tolist() == list(local)
 
 
 def test_check_has_nothing_to_report_on_a_cpu():

@@ -97,6 +97,18 @@ def test_bad_sizes_are_reported_by_check_and_count_as_tail(sizes):
     cj.check()  # reported once
 
 
+@pytest.mark.parametrize("sizes", [[64, -1, 65, 1, 127, 43], [64, 0, 65, 1, 127, 44]])
+def test_existing_out_is_kept_behind_bad_sizes(sizes):
+    lhs, rhs = operands("bfloat16")
+    existing = oracle.normal(3, M, N, dtype=jnp.bfloat16)
+    out = jax.jit(lambda s, e: cj.gmm(lhs, rhs, s, existing_out=e))(jnp.array(sizes), existing)
+    bad = 64 if sizes[1] < 0 else 257
+    oracle.close(out[:bad], oracle.gmm(*wide(lhs, rhs), SIZES[0])[:bad], 2.0**-7)
+    assert (out[bad:] == existing[bad:]).all()
+    with pytest.raises(ValueError, match="group size"):
+        cj.check()
+
+
 def test_cadre_check_makes_the_call_itself_raise(monkeypatch):
     monkeypatch.setenv("CADRE_CHECK", "1")
     lhs, rhs = operands("bfloat16")

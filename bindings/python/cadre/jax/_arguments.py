@@ -46,12 +46,28 @@ def equal(op, name, received, reference, expected, error=ValueError):
         raise error(f"{op}: {name} = {received}, expected {reference} = {expected}")
 
 
-def group_sizes(op, value):
-    """Sizes as the kernels read them (i32, u32 or i64), from any integer type and from tokamax's GroupSizes."""
-    value = getattr(value, "value", value)
+def _integers(op, name, value):
+    """An integer array. What the host holds must fit the type that it gets, which is 32 bits wide without x64."""
+    if isinstance(value, (list, tuple)) and not value:
+        value = np.zeros(0, np.int32)
+    if isinstance(value, (list, tuple, int)) and not isinstance(value, bool):
+        value = np.asarray(value)
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "iu" and value.size:
+        limits = np.iinfo(jax.dtypes.canonicalize_dtype(value.dtype))
+        if not limits.min <= int(value.min()) <= int(value.max()) <= limits.max:
+            raise ValueError(
+                f"{op}: {name} = {value}, expected {limits.min} to {limits.max} "
+                f"({limits.dtype}; jax_enable_x64 gives more)"
+            )
     value = jnp.asarray(value)
     if not jnp.issubdtype(value.dtype, jnp.integer):
-        raise TypeError(f"{op}: group_sizes.dtype = {value.dtype.name}, expected an integer type")
+        raise TypeError(f"{op}: {name}.dtype = {value.dtype.name}, expected an integer type")
+    return value
+
+
+def group_sizes(op, value):
+    """Sizes as the kernels read them (i32, u32 or i64), from any integer type and from tokamax's GroupSizes."""
+    value = _integers(op, "group_sizes", getattr(value, "value", value))
     if value.dtype.name in ("int32", "uint32", "int64"):
         return value
     return value.astype(jnp.int64 if value.dtype.name == "uint64" else jnp.int32)
@@ -68,13 +84,14 @@ def group_offset(op, value):
     """A scalar i32 or i64, from None, a Python int, or an array of shape () or (1,)."""
     if value is None:
         return jnp.zeros((), jnp.int32)
-    value = jnp.asarray(value)
+    value = _integers(op, "group_offset", value)
     if value.shape not in ((), (1,)):
         raise ValueError(f"{op}: group_offset.shape = {value.shape}, expected () or (1,)")
-    if not jnp.issubdtype(value.dtype, jnp.integer):
-        raise TypeError(f"{op}: group_offset.dtype = {value.dtype.name}, expected an integer type")
     value = value.reshape(())
-    return value if value.dtype.name in ("int32", "int64") else value.astype(jnp.int32)
+    if value.dtype.name in ("int32", "int64"):
+        return value
+    wide = value.dtype.name in ("uint32", "uint64") and jax.config.jax_enable_x64
+    return value.astype(jnp.int64 if wide else jnp.int32)
 
 
 def weights_fit_sizes(op, rhs, group_dim, sizes, sharded, error=ValueError):

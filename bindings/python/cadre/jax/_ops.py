@@ -59,13 +59,18 @@ def gmm(
 
 
 def _local_rows(m, sizes, offset, num_local):
-    """Which rows belong to the local groups. Sums run in at least 32 bits whatever the sizes' type is."""
-    ends = jnp.cumsum(sizes.astype(jnp.promote_types(sizes.dtype, jnp.int32)))
+    """Which rows belong to the local groups. As in the kernels, groups from the first bad size on have no rows."""
+    sizes = sizes.astype(jnp.int64 if jax.config.jax_enable_x64 else jnp.int32)
+    ends = jnp.cumsum(sizes)
+    # A sum that wraps in 32 bits was above m or is negative at the group that made it so: each size is at most m.
+    fits = (sizes >= 0) & (sizes <= m) & (ends >= 0) & (ends <= m)
+    ends = lax.cummax(jnp.where(lax.cummin(fits.astype(jnp.int32)) == 1, ends, 0))
     offsets = jnp.concatenate([jnp.zeros((1,), ends.dtype), ends])
+    known = (offset >= 0) & (offset <= sizes.shape[0] - num_local)
     begin = lax.dynamic_index_in_dim(offsets, offset, keepdims=False)
     end = lax.dynamic_index_in_dim(offsets, offset + num_local, keepdims=False)
     rows = jnp.arange(m, dtype=ends.dtype)
-    return (rows >= begin) & (rows < end)
+    return known & (rows >= begin) & (rows < end)
 
 
 def tgmm(

@@ -57,12 +57,14 @@ def _batch_shape(operands, batch_rank):
     return tuple(batch)
 
 
-def _unbroadcast(cotangent, shape, batch_rank):
-    """Sums over the batch dims along which the operand was broadcast."""
+def _cotangent_of(operand, cotangent, batch_rank):
+    """Summed over the batch dims along which the operand was broadcast, and sharded as it is (explicit meshes)."""
+    shape, sharding = operand.aval.shape, operand.aval.sharding
     axes = tuple(i for i in range(batch_rank) if shape[i] == 1 and cotangent.shape[i] != 1)
-    return (
-        jnp.sum(cotangent, axis=axes, keepdims=True, dtype=cotangent.dtype) if axes else cotangent
-    )
+    if axes:
+        cotangent = jnp.sum(cotangent, axis=axes, keepdims=True, dtype=cotangent.dtype)
+    sharded = any(axis is not None for axis in sharding.spec)
+    return jax.sharding.reshard(cotangent, sharding) if sharded else cotangent
 
 
 # ---- gmm -------------------------------------------------------------------------------------
@@ -129,7 +131,7 @@ def _gmm_transpose(
             out_dtype=lhs.aval.dtype,
             **shared,
         )
-        lhs_bar = _unbroadcast(lhs_bar, lhs.aval.shape, batch_rank)
+        lhs_bar = _cotangent_of(lhs, lhs_bar, batch_rank)
     elif ad.is_undefined_primal(rhs):
         first, second = (cotangent, lhs) if transpose_rhs else (lhs, cotangent)
         rhs_bar = tgmm_p.bind(
@@ -141,7 +143,7 @@ def _gmm_transpose(
             out_dtype=rhs.aval.dtype,
             **shared,
         )
-        rhs_bar = _unbroadcast(rhs_bar, rhs.aval.shape, batch_rank)
+        rhs_bar = _cotangent_of(rhs, rhs_bar, batch_rank)
     else:
         bias_bar = bias_grad_p.bind(
             cotangent,
@@ -151,7 +153,7 @@ def _gmm_transpose(
             out_dtype=bias[0].aval.dtype,
             batch_rank=batch_rank,
         )
-        bias_bar = _unbroadcast(bias_bar, bias[0].aval.shape, batch_rank)
+        bias_bar = _cotangent_of(bias[0], bias_bar, batch_rank)
     return (lhs_bar, rhs_bar, None, None) + ((bias_bar,) if bias else ())
 
 
@@ -198,7 +200,7 @@ def _tgmm_transpose(
             out_dtype=lhs.aval.dtype,
             **shared,
         )
-        return _unbroadcast(lhs_bar, lhs.aval.shape, batch_rank), None, None, None
+        return _cotangent_of(lhs, lhs_bar, batch_rank), None, None, None
     rhs_bar = gmm_p.bind(
         lhs,
         cotangent,
@@ -208,7 +210,7 @@ def _tgmm_transpose(
         out_dtype=rhs.aval.dtype,
         **shared,
     )
-    return None, _unbroadcast(rhs_bar, rhs.aval.shape, batch_rank), None, None
+    return None, _cotangent_of(rhs, rhs_bar, batch_rank), None, None
 
 
 # ---- bias_grad -------------------------------------------------------------------------------
@@ -250,7 +252,7 @@ def _bias_grad_transpose(
         batch_rank=batch_rank,
         precision=0,
     )
-    return _unbroadcast(dy_bar, dy.aval.shape, batch_rank), None, None
+    return _cotangent_of(dy, dy_bar, batch_rank), None, None
 
 
 # ---- registration ----------------------------------------------------------------------------
@@ -268,6 +270,12 @@ def _batch(primitive, operands, axes, *, batch_rank, **params):
 @functools.lru_cache(maxsize=1024)
 def _jitted(primitive, params):
     return jax.jit(lambda *operands: primitive.bind(*operands, **dict(params)))
+
+
+def _run(primitive, *operands, **params):
+    """Compiled even under jax.disable_jit: there is no other way to run a handler."""
+    with jax.disable_jit(False):
+        return _jitted(primitive, tuple(sorted(params.items())))(*operands)
 
 
 def _attributes(names, params):
@@ -294,9 +302,7 @@ def _lower_cuda(name, names, context, *operands, **params):
 
 
 def _define(primitive, aval, jvp, transpose, attributes):
-    primitive.def_impl(
-        lambda *operands, **params: _jitted(primitive, tuple(sorted(params.items())))(*operands)
-    )
+    primitive.def_impl(functools.partial(_run, primitive))
     primitive.def_abstract_eval(aval)
     ad.primitive_jvps[primitive] = jvp
     ad.primitive_transposes[primitive] = transpose
