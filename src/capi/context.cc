@@ -122,11 +122,9 @@ cadre_status_code cadre_context_create(const cadre_context_options* options,
     *context = nullptr;
     ContextOptions settings;
     if (options != nullptr) {
-      cadre_context_options defaults;
-      cadre_context_options_init(&defaults, sizeof(defaults));
       cadre_context_options given;
       if (Status status = capi::read_struct("context", options, sizeof(cadre_context_options),
-                                            defaults, &given);
+                                            cadre_context_options_init, &given);
           !status.ok()) {
         return status;
       }

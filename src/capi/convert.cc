@@ -64,10 +64,9 @@ Status call_options(std::string_view function, const cadre_call_options* options
                     CallOptions* result) {
   *result = {};
   if (options == nullptr) return {};
-  cadre_call_options defaults;
-  cadre_call_options_init(&defaults, sizeof(defaults));
   cadre_call_options given;
-  if (Status status = read_struct(function, options, sizeof(cadre_call_options), defaults, &given);
+  if (Status status = read_struct(function, options, sizeof(cadre_call_options),
+                                  cadre_call_options_init, &given);
       !status.ok()) {
     return status;
   }

@@ -20,12 +20,11 @@ GroupOffset group_offset(int64_t value, const void* on_device, cadre_dtype dtype
 Status call_options(std::string_view function, const cadre_call_options* options,
                     CallOptions* result);
 
-/// Copies what the caller's version of a struct holds over this library's defaults. `kOldest` is
-/// the size the struct had in its first release.
+/// Copies what the caller's version of a struct holds over this library's defaults, which `init`
+/// writes. `oldest` is the size the struct had in its first release.
 template <typename Struct>
 Status read_struct(std::string_view function, const Struct* given, size_t oldest,
-                   const Struct& defaults, Struct* result) {
-  *result = defaults;
+                   void (*init)(Struct*, size_t), Struct* result) {
   if (given == nullptr) {
     return Status::invalid(text(function, ": args = null, expected a struct"));
   }
@@ -39,6 +38,7 @@ Status read_struct(std::string_view function, const Struct* given, size_t oldest
                                 ", expected at least ", oldest,
                                 " (was the struct filled by its init function?)"));
   }
+  if (given->struct_size < sizeof(Struct)) init(result, sizeof(Struct));
   std::memcpy(result, given, given->struct_size);
   result->struct_size = sizeof(Struct);
   return {};

@@ -12,10 +12,9 @@ using namespace cadre;  // NOLINT(google-build-using-namespace): this file is th
 namespace {
 
 Status to_cpp(const cadre_gmm_args* given, GmmArgs* args) {
-  cadre_gmm_args defaults;
-  cadre_gmm_args_init(&defaults, sizeof(defaults));
   cadre_gmm_args c;
-  if (Status status = capi::read_struct("gmm", given, sizeof(cadre_gmm_args), defaults, &c);
+  if (Status status =
+          capi::read_struct("gmm", given, sizeof(cadre_gmm_args), cadre_gmm_args_init, &c);
       !status.ok()) {
     return status;
   }
@@ -38,10 +37,9 @@ Status to_cpp(const cadre_gmm_args* given, GmmArgs* args) {
 }
 
 Status to_cpp(const cadre_tgmm_args* given, TgmmArgs* args) {
-  cadre_tgmm_args defaults;
-  cadre_tgmm_args_init(&defaults, sizeof(defaults));
   cadre_tgmm_args c;
-  if (Status status = capi::read_struct("tgmm", given, sizeof(cadre_tgmm_args), defaults, &c);
+  if (Status status =
+          capi::read_struct("tgmm", given, sizeof(cadre_tgmm_args), cadre_tgmm_args_init, &c);
       !status.ok()) {
     return status;
   }
@@ -59,11 +57,9 @@ Status to_cpp(const cadre_tgmm_args* given, TgmmArgs* args) {
 }
 
 Status to_cpp(const cadre_grouped_gemm_args* given, GroupedGemmArgs* args) {
-  cadre_grouped_gemm_args defaults;
-  cadre_grouped_gemm_args_init(&defaults, sizeof(defaults));
   cadre_grouped_gemm_args c;
-  if (Status status =
-          capi::read_struct("grouped_gemm", given, sizeof(cadre_grouped_gemm_args), defaults, &c);
+  if (Status status = capi::read_struct("grouped_gemm", given, sizeof(cadre_grouped_gemm_args),
+                                        cadre_grouped_gemm_args_init, &c);
       !status.ok()) {
     return status;
   }
@@ -80,11 +76,9 @@ Status to_cpp(const cadre_grouped_gemm_args* given, GroupedGemmArgs* args) {
 }
 
 Status to_cpp(const cadre_bias_grad_args* given, BiasGradArgs* args) {
-  cadre_bias_grad_args defaults;
-  cadre_bias_grad_args_init(&defaults, sizeof(defaults));
   cadre_bias_grad_args c;
-  if (Status status =
-          capi::read_struct("bias_grad", given, sizeof(cadre_bias_grad_args), defaults, &c);
+  if (Status status = capi::read_struct("bias_grad", given, sizeof(cadre_bias_grad_args),
+                                        cadre_bias_grad_args_init, &c);
       !status.ok()) {
     return status;
   }

@@ -59,7 +59,7 @@ class CpuBackend final : public plan::Backend {
     const GemmKernel* kernel =
         find_kernel(isa, problem.lhs.dtype, problem.rhs.dtype, problem.compute);
     const Blocking blocking = make_blocking(*kernel, cache_sizes());
-    *config = {.kernel = text(kPrefix, name_of(isa)),
+    *config = {.kernel = std::string(kPrefix).append(name_of(isa)),
                .tile_m = kernel->mr,
                .tile_n = kernel->nr,
                .tile_k = static_cast<int32_t>(blocking.k_block),

@@ -140,14 +140,14 @@ Status resolve_isa(std::string_view name, Isa* isa) {
   const std::vector<Isa>& available = available_isas();
   *isa = available.back();
   if (name.empty()) return {};
-  std::string list;
   for (const Isa candidate : available) {
     if (name_of(candidate) == name) {
       *isa = candidate;
       return {};
     }
-    list += text(list.empty() ? "" : ", ", name_of(candidate));
   }
+  std::string list;
+  for (const Isa candidate : available) list += text(list.empty() ? "" : ", ", name_of(candidate));
   return Status::invalid(
       text("context: isa = \"", name,
            "\" (option isa or CADRE_ISA), expected one that this machine has: ", list));

@@ -41,25 +41,19 @@ void check_row_vector(Checker& checker, std::string_view argument, const TensorV
   checker.same_device(argument, vector.device, "dy", problem.device);
 }
 
-std::vector<ops::MemorySpan> spans_of_view(const TensorView& view) {
-  ops::MemorySpan span;
-  if (!view.given() || !ops::span_of(view, &span)) return {};
-  return {span};
-}
-
 void check_memory(Checker& checker, const BiasGradArgs& args) {
   if (!checker.ok()) return;
   const std::vector<ops::NamedSpans> inputs = {
-      {"dy", spans_of_view(args.dy)},
+      {"dy", ops::spans_of(args.dy)},
       {"bias", ops::spans_of(args.bias)},
-      {"bias_scale", spans_of_view(args.bias_scale)},
+      {"bias_scale", ops::spans_of(args.bias_scale)},
       {"group_sizes",
-       spans_of_view(TensorView::contiguous(args.group_sizes.data, args.group_sizes.dtype,
+       ops::spans_of(TensorView::contiguous(args.group_sizes.data, args.group_sizes.dtype,
                                             {args.group_sizes.count}))}};
   ops::check_overlap(checker, "dbias", ops::spans_of(args.dbias), inputs);
   std::vector<ops::NamedSpans> with_dbias = inputs;
   with_dbias.push_back({"dbias", ops::spans_of(args.dbias)});
-  ops::check_overlap(checker, "dbias_scale", spans_of_view(args.dbias_scale), with_dbias);
+  ops::check_overlap(checker, "dbias_scale", ops::spans_of(args.dbias_scale), with_dbias);
   const int64_t dims[3] = {args.dbias.num_groups, 1, args.dbias.cols.uniform};
   const int64_t strides[3] = {args.dbias.group_stride, 1, args.dbias.col_stride};
   if (args.dbias.placement == Placement::kStacked && ops::overlaps_itself(dims, strides)) {

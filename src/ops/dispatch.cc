@@ -2,7 +2,7 @@
 #include "ops/dispatch.h"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 
 #include "backend/registry.h"
 #include "ops/memory_span.h"
@@ -45,16 +45,6 @@ bool same_memory(const GroupedTensor& a, const GroupedTensor& b) {
   if (a.pointers == b.pointers) return true;
   return a.pointers_device.kind == DeviceKind::kCpu && b.pointers_device.kind == DeviceKind::kCpu &&
          std::equal(a.pointers, a.pointers + a.num_groups, b.pointers, b.pointers + b.num_groups);
-}
-
-std::vector<MemorySpan> spans_of_view(const TensorView& view) {
-  MemorySpan span;
-  if (!view.given() || !span_of(view, &span)) return {};
-  return {span};
-}
-
-std::vector<MemorySpan> spans_of_indices(const GroupSizes& sizes) {
-  return spans_of_view(TensorView::contiguous(sizes.data, sizes.dtype, {sizes.count}));
 }
 
 Status select(Context& context, const Call& call, const CallOptions& options,
@@ -201,20 +191,29 @@ void check_overlaps(Checker& checker, const Call& call, std::string_view output)
     }
   }
   const bool own_names = call.problem.op == plan::Op::kGroupedGemm;
-  std::vector<NamedSpans> inputs = {{own_names ? "a" : "lhs", spans_of(operands.lhs)},
-                                    {own_names ? "b" : "rhs", spans_of(operands.rhs)},
-                                    {"bias", spans_of(operands.bias)},
-                                    {"bias_scale", spans_of_view(operands.bias_scale)},
-                                    {"row_scale", spans_of_view(operands.row_scale)},
-                                    {"alpha", spans_of_view(operands.alpha.per_group)},
-                                    {"beta", spans_of_view(operands.beta.per_group)},
-                                    {"group_sizes", spans_of_indices(operands.group_sizes)}};
-  if (operands.group_offset.device_value != nullptr) {
-    inputs.push_back({"group_offset", spans_of_indices({operands.group_offset.device_value,
-                                                        operands.group_offset.dtype, 1})});
+  std::array<NamedSpans, 10> inputs;
+  size_t count = 0;
+  const auto add = [&](std::string_view argument, const auto& tensor) {
+    if (tensor.given()) inputs[count++] = {argument, spans_of(tensor)};
+  };
+  const auto add_indices = [&](std::string_view argument, const GroupSizes& sizes) {
+    inputs[count++] = {argument,
+                       spans_of(TensorView::contiguous(sizes.data, sizes.dtype, {sizes.count}))};
+  };
+  add(own_names ? "a" : "lhs", operands.lhs);
+  add(own_names ? "b" : "rhs", operands.rhs);
+  add("bias", operands.bias);
+  add("bias_scale", operands.bias_scale);
+  add("row_scale", operands.row_scale);
+  add("alpha", operands.alpha.per_group);
+  add("beta", operands.beta.per_group);
+  add_indices("group_sizes", operands.group_sizes);
+  const GroupOffset& offset = operands.group_offset;
+  if (offset.device_value != nullptr) {
+    add_indices("group_offset", {offset.device_value, offset.dtype, 1});
   }
-  if (!same_memory(operands.c, out)) inputs.push_back({"c", spans_of_result(operands.c)});
-  check_overlap(checker, output, spans_of_result(out), inputs);
+  if (!same_memory(operands.c, out)) inputs[count++] = {"c", spans_of_result(operands.c)};
+  check_overlap(checker, output, spans_of_result(out), std::span(inputs).first(count));
 }
 
 Status run(Context& context, const Call& call, const CallOptions& options) {

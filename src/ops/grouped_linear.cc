@@ -144,29 +144,23 @@ void choose_weight_grad(Checker& checker, const GroupedLinearOptions& options,
   plan->dweight.out = view;
 }
 
-std::vector<ops::MemorySpan> spans_of_view(const TensorView& view) {
-  ops::MemorySpan span;
-  if (!view.given() || !ops::span_of(view, &span)) return {};
-  return {span};
-}
-
 /// The ops run one after the other: no result may lie where another op reads or writes.
 void check_memory(Checker& checker, const GroupedLinearParameters& parameters,
                   const GroupedLinearSaved& saved, const GroupedLinearBackwardArgs& args,
                   const BackwardPlan& plan) {
   if (!checker.ok()) return;
   const std::string_view weight_grad = args.main_grad.given() ? "main_grad" : "dweight";
-  std::vector<ops::NamedSpans> outputs = {{"dx", spans_of_view(args.dx)},
+  std::vector<ops::NamedSpans> outputs = {{"dx", ops::spans_of(args.dx)},
                                           {weight_grad, ops::spans_of(plan.dweight.out)},
                                           {"dbias", ops::spans_of(args.dbias)},
-                                          {"dscales", spans_of_view(args.dscales)}};
+                                          {"dscales", ops::spans_of(args.dscales)}};
   std::vector<ops::NamedSpans> others = {
-      {"x", spans_of_view(saved.x)},
-      {"dy", spans_of_view(args.dy)},
+      {"x", ops::spans_of(saved.x)},
+      {"dy", ops::spans_of(args.dy)},
       {"weight", ops::spans_of(parameters.weight)},
       {"bias", ops::spans_of(parameters.bias)},
-      {"scales", spans_of_view(saved.scales)},
-      {"splits", spans_of_view(TensorView::contiguous(saved.splits.data, saved.splits.dtype,
+      {"scales", ops::spans_of(saved.scales)},
+      {"splits", ops::spans_of(TensorView::contiguous(saved.splits.data, saved.splits.dtype,
                                                       {saved.splits.count}))}};
   for (const ops::NamedSpans& output : outputs) {
     ops::check_overlap(checker, output.argument, output.spans, others);

@@ -20,7 +20,6 @@ using plan::packed_elements;
 using plan::row_stride_of;
 
 __extension__ using Wide = __int128;
-constexpr Wide kMaxBytes = static_cast<Wide>(INT64_MAX);
 
 struct Dim {
   int64_t size;
@@ -31,29 +30,39 @@ struct Dim {
 bool span_of_dims(const void* data, DType dtype, std::initializer_list<Dim> dims,
                   MemorySpan* span) {
   *span = {};
-  Wide low = 0;
-  Wide high = 0;
   for (const Dim& dim : dims) {
     if (dim.size == 0) return true;
-    const Wide reach = static_cast<Wide>(dim.size - 1) * dim.stride;
-    (reach < 0 ? low : high) += reach;
   }
-  const auto size = static_cast<Wide>(size_of(dtype));
-  if ((high - low + 1) * size > kMaxBytes) return false;
-  const auto base = reinterpret_cast<uintptr_t>(data);
-  span->begin = base + static_cast<uintptr_t>(static_cast<int64_t>(low * size));
-  span->end = base + static_cast<uintptr_t>(static_cast<int64_t>((high + 1) * size));
+  int64_t low = 0;
+  int64_t high = 0;
+  bool fits = true;
+  for (const Dim& dim : dims) {
+    int64_t reach = 0;
+    fits &= !__builtin_mul_overflow(dim.size - 1, dim.stride, &reach);
+    int64_t& bound = reach < 0 ? low : high;
+    fits &= !__builtin_add_overflow(bound, reach, &bound);
+  }
+  const auto size = static_cast<int64_t>(size_of(dtype));
+  int64_t extent = 0;  // in elements, then in bytes
+  fits &= !__builtin_sub_overflow(high, low, &extent);
+  fits &= !__builtin_add_overflow(extent, 1, &extent);
+  fits &= !__builtin_mul_overflow(extent, size, &extent);
+  if (!fits) return false;
+  span->begin = reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(low * size);
+  span->end = span->begin + static_cast<uintptr_t>(extent);
 
   const auto* row = dims.end() - 1;
   if (row->stride != 1 && row->size > 1) return true;
   // Every outer stride must be a positive multiple of the smallest: then rows start at one pitch.
   int64_t pitch = 0;
   for (const Dim* dim = dims.begin(); dim != row; ++dim) {
-    if (dim->size > 1) pitch = std::gcd(pitch, dim->stride);
-    if (dim->size > 1 && dim->stride <= 0) return true;
+    if (dim->size <= 1) continue;
+    if (dim->stride <= 0) return true;
+    const bool whole = pitch == 0 || pitch % dim->stride == 0;
+    pitch = whole ? dim->stride : std::gcd(pitch, dim->stride);
   }
-  span->width = row->size * static_cast<int64_t>(size);
-  span->pitch = pitch * static_cast<int64_t>(size);
+  span->width = row->size * size;
+  span->pitch = pitch * size;
   if (span->pitch != 0 && span->width > span->pitch) span->pitch = span->width = 0;
   return true;
 }
@@ -153,8 +162,14 @@ bool span_of(const GroupedTensor& tensor, MemorySpan* span) {
   }
 }
 
-std::vector<MemorySpan> spans_of(const GroupedTensor& tensor) {
-  std::vector<MemorySpan> spans;
+MemorySpans spans_of(const TensorView& view) {
+  MemorySpan span;
+  if (!view.given() || !span_of(view, &span)) return {};
+  return {span};
+}
+
+MemorySpans spans_of(const GroupedTensor& tensor) {
+  MemorySpans spans;
   const bool list = tensor.placement == Placement::kList;
   if (!list && tensor.placement != Placement::kPacked) {
     MemorySpan span;
@@ -239,44 +254,80 @@ void check_packed_bounds(Checker& checker, std::string_view argument, const Grou
   }
 }
 
-void check_overlap(Checker& checker, std::string_view output, const std::vector<MemorySpan>& out,
-                   const std::vector<NamedSpans>& inputs) {
-  if (!checker.ok()) return;
-  // Outputs sorted by address. `reach[i]` is the highest end of outputs 0 to i, so that a search
-  // from behind can stop: interleaved columns of one buffer may lie inside each other's spans.
-  std::vector<MemorySpan> sorted;
-  for (const MemorySpan& span : out) {
-    if (span.begin != span.end) sorted.push_back(span);
+namespace {
+
+/// Many outputs, sorted by address: `reach[i]` is the highest end of outputs 0 to i, so that a
+/// search from behind can stop. Interleaved columns of one buffer may lie inside each other's
+/// spans.
+class SortedSpans {
+ public:
+  explicit SortedSpans(const MemorySpans& spans) {
+    for (const MemorySpan& span : spans) {
+      if (span.begin != span.end) sorted_.push_back(span);
+    }
+    std::sort(sorted_.begin(), sorted_.end(),
+              [](const MemorySpan& a, const MemorySpan& b) { return a.begin < b.begin; });
+    for (const MemorySpan& span : sorted_) {
+      reach_.push_back(reach_.empty() ? span.end : std::max(reach_.back(), span.end));
+    }
   }
-  std::sort(sorted.begin(), sorted.end(),
-            [](const MemorySpan& a, const MemorySpan& b) { return a.begin < b.begin; });
-  std::vector<uintptr_t> reach;
-  for (const MemorySpan& span : sorted) {
-    reach.push_back(reach.empty() ? span.end : std::max(reach.back(), span.end));
-  }
-  const auto meets_before = [&](const MemorySpan& span, size_t count) {
-    for (size_t i = count; i-- > 0 && reach[i] > span.begin;) {
-      if (overlap(sorted[i], span)) return true;
+
+  bool overlap_each_other() const {
+    for (size_t i = 1; i < sorted_.size(); ++i) {
+      if (meet_before(sorted_[i], i)) return true;
     }
     return false;
-  };
-  for (size_t i = 1; i < sorted.size(); ++i) {
-    if (meets_before(sorted[i], i)) {
-      checker.fail(output, ": two groups share memory, expected separate outputs");
+  }
+
+  bool meet(const MemorySpan& span) const {
+    const auto behind = std::lower_bound(
+        sorted_.begin(), sorted_.end(), span.end,
+        [](const MemorySpan& candidate, uintptr_t end) { return candidate.begin < end; });
+    return meet_before(span, static_cast<size_t>(behind - sorted_.begin()));
+  }
+
+ private:
+  bool meet_before(const MemorySpan& span, size_t count) const {
+    for (size_t i = count; i-- > 0 && reach_[i] > span.begin;) {
+      if (overlap(sorted_[i], span)) return true;
+    }
+    return false;
+  }
+
+  std::vector<MemorySpan> sorted_;
+  std::vector<uintptr_t> reach_;
+};
+
+/// The first input that `meets` is true of fails the check.
+template <typename Meets>
+void check_inputs(Checker& checker, std::string_view output, std::span<const NamedSpans> inputs,
+                  const Meets& meets) {
+  for (const NamedSpans& input : inputs) {
+    for (const MemorySpan& span : input.spans) {
+      if (!meets(span)) continue;
+      checker.fail(output, " overlaps ", input.argument, ", expected separate memory");
       return;
     }
   }
-  for (const NamedSpans& input : inputs) {
-    for (const MemorySpan& span : input.spans) {
-      const auto behind = std::lower_bound(
-          sorted.begin(), sorted.end(), span.end,
-          [](const MemorySpan& candidate, uintptr_t end) { return candidate.begin < end; });
-      if (meets_before(span, static_cast<size_t>(behind - sorted.begin()))) {
-        checker.fail(output, " overlaps ", input.argument, ", expected separate memory");
-        return;
-      }
-    }
+}
+
+}  // namespace
+
+void check_overlap(Checker& checker, std::string_view output, const MemorySpans& out,
+                   std::span<const NamedSpans> inputs) {
+  if (!checker.ok() || out.size() == 0) return;
+  if (out.size() == 1) {
+    const MemorySpan& only = *out.begin();
+    check_inputs(checker, output, inputs,
+                 [&](const MemorySpan& span) { return overlap(only, span); });
+    return;
   }
+  const SortedSpans sorted(out);
+  if (sorted.overlap_each_other()) {
+    checker.fail(output, ": two groups share memory, expected separate outputs");
+    return;
+  }
+  check_inputs(checker, output, inputs, [&](const MemorySpan& span) { return sorted.meet(span); });
 }
 
 }  // namespace cadre::ops

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -25,9 +26,40 @@ bool span_of(const TensorView& view, MemorySpan* span);
 /// For every form but kList.
 bool span_of(const GroupedTensor& tensor, MemorySpan* span);
 
+/// Any number of spans. One takes no memory of its own: calls are checked every time, and nearly
+/// all tensors are one span.
+class MemorySpans {
+ public:
+  MemorySpans() = default;
+  MemorySpans(std::initializer_list<MemorySpan> spans) {
+    for (const MemorySpan& span : spans) push_back(span);
+  }
+
+  void push_back(const MemorySpan& span) {
+    if (count_ == 0) {
+      first_ = span;
+    } else {
+      if (count_ == 1) all_.push_back(first_);
+      all_.push_back(span);
+    }
+    ++count_;
+  }
+
+  size_t size() const { return count_; }
+  const MemorySpan* begin() const { return count_ <= 1 ? &first_ : all_.data(); }
+  const MemorySpan* end() const { return begin() + count_; }
+
+ private:
+  size_t count_ = 0;
+  MemorySpan first_{};
+  std::vector<MemorySpan> all_;  ///< empty unless there are two or more
+};
+
 /// All spans of a tensor: one for each pointer of a host list, none for a list on a device or one
 /// whose dims lie on a device.
-std::vector<MemorySpan> spans_of(const GroupedTensor& tensor);
+MemorySpans spans_of(const GroupedTensor& tensor);
+/// None of an absent view.
+MemorySpans spans_of(const TensorView& view);
 
 bool overlap(const MemorySpan& a, const MemorySpan& b);
 
@@ -40,9 +72,9 @@ void check_packed_bounds(Checker& checker, std::string_view argument, const Grou
 /// Fails when `out` shares memory with itself or with any of `inputs`.
 struct NamedSpans {
   std::string_view argument;
-  std::vector<MemorySpan> spans;
+  MemorySpans spans;
 };
-void check_overlap(Checker& checker, std::string_view output, const std::vector<MemorySpan>& out,
-                   const std::vector<NamedSpans>& inputs);
+void check_overlap(Checker& checker, std::string_view output, const MemorySpans& out,
+                   std::span<const NamedSpans> inputs);
 
 }  // namespace cadre::ops

@@ -29,7 +29,7 @@ bool both_ways(const MemorySpan& a, const MemorySpan& b) {
   return overlap(a, b);
 }
 
-std::string error_of(const std::vector<MemorySpan>& out, const std::vector<NamedSpans>& inputs) {
+std::string error_of(const MemorySpans& out, const std::vector<NamedSpans>& inputs) {
   Checker checker("gmm");
   check_overlap(checker, "out", out, inputs);
   return checker.status().message();
@@ -124,8 +124,18 @@ TEST(CheckOverlap, FindsAnyPairOfOutputs) {
       "gmm: out: two groups share memory, expected separate outputs");
 }
 
+TEST(CheckOverlap, OneOutputMeetsEveryInput) {
+  const MemorySpans out = {span(0, {4, 3}, {8, 1})};
+  EXPECT_EQ(error_of(out, {}), "");
+  EXPECT_EQ(error_of(out, {{"lhs", {}}, {"rhs", {span(3, {4, 5}, {8, 1})}}}), "");
+  EXPECT_EQ(error_of(out, {{"lhs", {span(40, {1}, {1})}},
+                           {"rhs", {span(100, {1}, {1}), span(26, {1}, {1})}}}),
+            "gmm: out overlaps rhs, expected separate memory");
+  EXPECT_EQ(error_of({}, {{"lhs", {span(0, {8}, {1})}}}), "");
+}
+
 TEST(CheckOverlap, FindsAnInputInsideALongOutput) {
-  const std::vector<MemorySpan> out = {span(0, {9, 3}, {8, 1}), span(3, {2, 5}, {8, 1})};
+  const MemorySpans out = {span(0, {9, 3}, {8, 1}), span(3, {2, 5}, {8, 1})};
   EXPECT_EQ(error_of(out, {{"lhs", {span(64, {2}, {1})}}}),
             "gmm: out overlaps lhs, expected separate memory");
   EXPECT_EQ(error_of(out, {{"lhs", {span(67, {2}, {1})}}}), "");
