@@ -3,6 +3,7 @@
 #include "cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/environment.h"
@@ -28,11 +29,32 @@ const KernelFamily* family_of(std::string_view kernel) {
   return nullptr;
 }
 
+/// "sm90: needs compute capability 9.0; sm80: ..."
+Status all_refusals(std::span<const Status> refusals) {
+  std::string message;
+  for (size_t i = 0; i < refusals.size(); ++i) {
+    if (refusals[i].ok()) continue;  // not asked
+    const std::string_view first = families()[i]->kernels().front();
+    message += text(message.empty() ? "" : "; ", first.substr(0, first.find('/')), ": ",
+                    refusals[i].message());
+  }
+  return Status::unsupported(message);
+}
+
+Status no_such_kernel(const char* pinned) {
+  std::string names;
+  for (const KernelFamily* family : families()) {
+    for (std::string_view name : family->kernels()) names += text(names.empty() ? "" : ", ", name);
+  }
+  return Status::invalid(text("has no kernel \"", pinned, "\", only ", names));
+}
+
 Status choose_family(const plan::Problem& problem, const DeviceProperties& device,
                      std::string_view kernel_prefix, const char* pinned, plan::Config* config) {
-  std::string refusals;
+  std::array<Status, kMaxFamilies> refusals;
   bool known = pinned == nullptr;
-  for (const KernelFamily* family : families()) {
+  for (size_t i = 0; i < families().size(); ++i) {
+    const KernelFamily* family = families()[i];
     if (pinned != nullptr && !has_kernel(*family, pinned)) continue;
     known = true;
     if (!family->kernels().front().starts_with(kernel_prefix)) continue;
@@ -40,16 +62,9 @@ Status choose_family(const plan::Problem& problem, const DeviceProperties& devic
     if (status.ok()) status = family->configure(problem, device, pinned, config);
     if (status.ok()) return {};
     if (status.code() != StatusCode::kUnsupported) return status;
-    const std::string_view first = family->kernels().front();
-    refusals += text(refusals.empty() ? "" : "; ", first.substr(0, first.find('/')), ": ",
-                     status.message());
+    refusals[i] = std::move(status);
   }
-  if (known) return Status::unsupported(refusals);
-  std::string names;
-  for (const KernelFamily* family : families()) {
-    for (std::string_view name : family->kernels()) names += text(names.empty() ? "" : ", ", name);
-  }
-  return Status::invalid(text("has no kernel \"", pinned, "\", only ", names));
+  return known ? all_refusals(refusals) : no_such_kernel(pinned);
 }
 
 /// What every call does around its launches.
@@ -72,12 +87,6 @@ class Session {
     }
     if (Status status = is_capturing(op_, launch_.stream, &capturing_); !status.ok()) {
       return status;
-    }
-    // A stream can't be asked for its device during a capture: that would end it.
-    if (!capturing_) {
-      if (Status status = check_stream(op_, launch_.stream, problem_.device.index); !status.ok()) {
-        return status;
-      }
     }
     const WorkspaceLayout layout = workspace_layout(problem_, workspace_scratch_bytes);
     if (Status status = lease_stream(context_, {op_, problem_.device.index, capturing_}, options_,

@@ -1,11 +1,12 @@
 // CUDA devices: cached properties, the current device, streams, errors with names.
 #include "cuda/device.h"
 
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
 #include <memory>
 #include <mutex>
-#include <set>
-#include <utility>
-#include <vector>
 
 #include "core/text.h"
 
@@ -52,21 +53,62 @@ CachedDevice read_device(int32_t index) {
   return device;
 }
 
+/// Null where the driver has no such function.
+template <typename Function>
+Function driver_function(const char* name) {
+  void* function = nullptr;
+  auto found = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found);
+  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) return nullptr;
+  return reinterpret_cast<Function>(function);
+}
+
+/// Null where the driver can't be asked or the thread has none yet.
+CUcontext current_context() {
+  using GetCurrent = CUresult (*)(CUcontext*);
+  static const auto get_current = driver_function<GetCurrent>("cuCtxGetCurrent");
+  CUcontext context = nullptr;
+  if (get_current == nullptr || get_current(&context) != CUDA_SUCCESS) return nullptr;
+  return context;
+}
+
+/// Whether the pointer is known to be the device's own memory. Asks the driver for two attributes,
+/// where the runtime's question is one for all of them and takes twice as long.
+bool is_memory_of(const void* pointer, const DeviceProperties& device) {
+  using GetAttributes = CUresult (*)(unsigned, CUpointer_attribute*, void**, CUdeviceptr);
+  static const auto get_attributes = driver_function<GetAttributes>("cuPointerGetAttributes");
+  if (get_attributes == nullptr) return false;
+  CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                 CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  auto type = static_cast<CUmemorytype>(0);
+  int ordinal = -1;
+  void* answers[] = {&type, &ordinal};
+  return get_attributes(2, asked, answers, reinterpret_cast<CUdeviceptr>(pointer)) ==
+             CUDA_SUCCESS &&
+         type == CU_MEMORYTYPE_DEVICE && ordinal == device.index;
+}
+
 }  // namespace
 
 Status device_properties(int32_t index, const DeviceProperties** properties) {
+  constexpr int32_t kMaxDevices = 256;
   static std::mutex mutex;
-  static std::vector<std::unique_ptr<CachedDevice>> devices;
-  constexpr int32_t kMaxDevices = 1024;
+  static std::array<std::unique_ptr<const CachedDevice>, kMaxDevices> devices;
+  static std::array<std::atomic<const CachedDevice*>, kMaxDevices> ready;
   if (index < 0 || index >= kMaxDevices) {
     return Status::unsupported(text("there is no cuda:", index));
   }
-  const std::scoped_lock lock(mutex);
   const auto slot = static_cast<size_t>(index);
-  if (devices.size() <= slot) devices.resize(slot + 1);
-  if (!devices[slot]) devices[slot] = std::make_unique<CachedDevice>(read_device(index));
-  *properties = &devices[slot]->properties;
-  return devices[slot]->status;
+  const CachedDevice* device = ready[slot].load(std::memory_order_acquire);
+  if (device == nullptr) {
+    const std::scoped_lock lock(mutex);
+    if (!devices[slot]) devices[slot] = std::make_unique<const CachedDevice>(read_device(index));
+    device = devices[slot].get();
+    ready[slot].store(device, std::memory_order_release);
+  }
+  *properties = &device->properties;
+  return device->status;
 }
 
 Status cuda_failure(std::string_view what, cudaError_t error) {
@@ -74,19 +116,30 @@ Status cuda_failure(std::string_view what, cudaError_t error) {
   return Status::internal(text(what, ": ", describe(error)));
 }
 
-cudaError_t load_kernel(const void* kernel) {
-  static std::mutex mutex;
-  static std::set<std::pair<int, const void*>> loaded;
-  int device = 0;
-  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  const std::scoped_lock lock(mutex);
-  if (loaded.contains({device, kernel})) return cudaSuccess;
+cudaError_t prepare_kernel(const void* kernel, unsigned shared_bytes) {
+  struct Prepared {
+    CUcontext context;
+    const void* kernel;
+    unsigned shared_bytes;
+  };
+  // Direct mapped, for each thread: a kernel that was pushed out is prepared again.
+  thread_local std::array<Prepared, 64> table{};
+  Prepared& slot = table[(reinterpret_cast<uintptr_t>(kernel) >> 4) % table.size()];
+  const CUcontext context = current_context();
+  if (context != nullptr && slot.context == context && slot.kernel == kernel &&
+      slot.shared_bytes >= shared_bytes) {
+    return cudaSuccess;
+  }
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   if (const cudaError_t error = cudaThreadExchangeStreamCaptureMode(&mode); error) return error;
   cudaFuncAttributes attributes;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
   cudaThreadExchangeStreamCaptureMode(&mode);
-  if (error == cudaSuccess) loaded.insert({device, kernel});
+  if (error == cudaSuccess && shared_bytes > 48u * 1024u) {
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(shared_bytes));
+  }
+  if (error == cudaSuccess) slot = {context, kernel, shared_bytes};
   return error;
 }
 
@@ -123,7 +176,7 @@ Status is_capturing(std::string_view op, cudaStream_t stream, bool* capturing) {
 
 Status check_pointer(std::string_view op, std::string_view argument, const void* pointer,
                      const DeviceProperties& device) {
-  if (pointer == nullptr) return {};
+  if (pointer == nullptr || is_memory_of(pointer, device)) return {};
   cudaPointerAttributes attributes{};
   if (const cudaError_t error = cudaPointerGetAttributes(&attributes, pointer);
       error != cudaSuccess) {

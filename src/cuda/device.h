@@ -31,9 +31,10 @@ Status device_properties(int32_t index, const DeviceProperties** properties);
 /// "what: invalid argument (cudaErrorInvalidValue)"; clears the runtime's last error.
 Status cuda_failure(std::string_view what, cudaError_t error);
 
-/// Loads a kernel's code onto the current device, once. The driver would do so at the first launch,
-/// but not in the middle of a capture: that would invalidate it.
-cudaError_t load_kernel(const void* kernel);
+/// Loads a kernel's code into the current context and lets it have `shared_bytes` of dynamic shared
+/// memory; remembered. The driver would load it at the first launch, but not in the middle of a
+/// capture: that would invalidate it.
+cudaError_t prepare_kernel(const void* kernel, unsigned shared_bytes);
 
 /// Makes a device current while it lives.
 class DeviceGuard {

@@ -51,7 +51,8 @@ class KernelFamily {
   }
 };
 
-/// All families, best first.
+/// All families, best first; at most kMaxFamilies.
+inline constexpr size_t kMaxFamilies = 8;
 std::span<const KernelFamily* const> families();
 
 }  // namespace cadre::cuda

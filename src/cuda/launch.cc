@@ -10,13 +10,8 @@ Status launch_code(const Launch& launch, std::string_view name, const void* kern
   const auto fail = [&](cudaError_t error) {
     return cuda_failure(text(launch.op, ": kernel ", name, " failed to launch"), error);
   };
-  if (const cudaError_t error = load_kernel(kernel); error != cudaSuccess) return fail(error);
-  if (shape.shared_bytes > 48u * 1024u) {
-    // Cheap, and needed once in each device context: so it is done every time rather than
-    // remembered.
-    const cudaError_t error = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
-    if (error != cudaSuccess) return fail(error);
+  if (const cudaError_t error = prepare_kernel(kernel, shape.shared_bytes); error != cudaSuccess) {
+    return fail(error);
   }
   cudaLaunchAttribute attributes[2];
   unsigned count = 0;

@@ -20,8 +20,9 @@ struct Launch {
   const DeviceProperties* device = nullptr;
   int32_t sm_count = 0;      ///< multiprocessors this call may occupy
   int32_t* fault = nullptr;  ///< status word: kernels call report_fault (status_word.cuh)
-  /// A word of the stream that is 0 between kernels: whoever counts with it leaves it so. Launches
-  /// that are captured must not use it: a graph may run beside the stream.
+  /// A word that is 0 between kernels: whoever counts with it leaves it so. The stream's, or where
+  /// it is being captured one that belongs to the graph, which may run beside the stream; null
+  /// where there is none.
   uint32_t* tile_counter = nullptr;
   /// A word on the device that earlier kernels of the call write: while it is 0 the kernels of the
   /// portable family do nothing, since others have done the work. Null: they always work.

@@ -3,8 +3,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <memory>
-#include <mutex>
 #include <vector>
 
 namespace cadre::cuda {
@@ -35,42 +33,22 @@ bool encode(const TensorMapSpec& spec, CUtensorMap* map) {
                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// FNV-1a over the words of a spec.
+// Of what differs between the maps of one program; products that don't wait for each other, since
+// every call looks up half a dozen maps.
 uint64_t hash_of(const TensorMapSpec& spec) {
-  uint64_t hash = 0xcbf29ce484222325;
-  auto add = [&hash](uint64_t word) { hash = (hash ^ word) * 0x100000001b3; };
-  add(reinterpret_cast<uintptr_t>(spec.base));
-  add((uint64_t{static_cast<uint32_t>(spec.type)} << 32) | spec.rank);
-  for (const uint64_t dim : spec.dims) add(dim);
-  for (const uint64_t stride : spec.strides_bytes) add(stride);
-  for (const uint32_t extent : spec.box) add(extent);
+  const uint64_t hash = reinterpret_cast<uintptr_t>(spec.base) * 0x9e3779b97f4a7c15 +
+                        spec.dims[0] * 0xc2b2ae3d27d4eb4f + spec.dims[1] * 0x165667b19e3779f9 +
+                        spec.dims[2] * 0x27d4eb2f165667c5 +
+                        spec.strides_bytes[0] * 0xff51afd7ed558ccd +
+                        (spec.box[0] + (uint64_t{spec.box[1]} << 32)) * 0xd6e8feb86659fd93;
   return hash ^ (hash >> 32);
 }
 
 // Direct mapped: a newcomer replaces what lies in its slot, so the size is bounded and there is
 // nothing to evict.
-class Cache {
- public:
-  bool find(const TensorMapSpec& spec, size_t slot, CUtensorMap* map) {
-    const std::scoped_lock lock(mutex_);
-    const Entry& entry = entries_[slot];
-    if (!(entry.spec == spec)) return false;
-    *map = entry.map;
-    return true;
-  }
-
-  void put(const TensorMapSpec& spec, size_t slot, const CUtensorMap& map) {
-    const std::scoped_lock lock(mutex_);
-    entries_[slot] = {spec, map};
-  }
-
- private:
-  struct Entry {
-    TensorMapSpec spec;  // rank 0: empty
-    CUtensorMap map;
-  };
-  std::mutex mutex_;
-  std::vector<Entry> entries_{kTensorMapCacheSize};
+struct Entry {
+  TensorMapSpec spec;  // rank 0: empty
+  CUtensorMap map;
 };
 
 }  // namespace
@@ -112,11 +90,15 @@ TensorMapSpec ragged_map(const void* base, CUtensorMapDataType type, uint64_t co
 }
 
 bool encode_tensor_map(const TensorMapSpec& spec, CUtensorMap* map) {
-  static Cache cache;
-  const size_t slot = hash_of(spec) % kTensorMapCacheSize;
-  if (cache.find(spec, slot, map)) return true;
-  if (!encode(spec, map)) return false;
-  cache.put(spec, slot, *map);
+  // A thread's own: a lock for each of a call's maps would cost more than the look-up.
+  thread_local std::vector<Entry> cache(kTensorMapCacheSize);
+  Entry& entry = cache[hash_of(spec) % kTensorMapCacheSize];
+  if (!(entry.spec == spec)) {
+    CUtensorMap encoded;
+    if (!encode(spec, &encoded)) return false;
+    entry = {spec, encoded};
+  }
+  *map = entry.map;
   return true;
 }
 

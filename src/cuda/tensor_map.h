@@ -6,6 +6,7 @@
 #include <cuda.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace cadre::cuda {
@@ -42,9 +43,9 @@ TensorMapSpec stacked_map(const void* base, CUtensorMapDataType type, const Stac
 TensorMapSpec ragged_map(const void* base, CUtensorMapDataType type, uint64_t columns,
                          uint64_t row_stride, std::array<uint32_t, 2> box_rows_columns);
 
-// False when the driver has no encoder or rejects the map. Thread-safe; at most kTensorMapCacheSize
-// maps are kept.
-inline constexpr int kTensorMapCacheSize = 1024;
+// False when the driver has no encoder or rejects the map. Thread-safe: every thread keeps its last
+// maps, at most kTensorMapCacheSize of them.
+inline constexpr size_t kTensorMapCacheSize = 512;
 bool encode_tensor_map(const TensorMapSpec& spec, CUtensorMap* map);
 
 // What every map demands of an operand: a base that is a multiple of 16 bytes and strides that are

@@ -9,6 +9,8 @@
 
 #include "core/text.h"
 #include "cuda/device.h"
+#include "cuda/device_block.h"
+#include "cuda/graph_words.h"
 
 namespace cadre::cuda {
 namespace {
@@ -38,50 +40,10 @@ size_t word_count(const plan::Problem& problem) {
   return words;
 }
 
-/// Memory made in any situation but a capture of this very stream: other threads may be capturing.
-class DeviceBlock {
- public:
-  DeviceBlock() = default;
-  DeviceBlock(DeviceBlock&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  DeviceBlock& operator=(DeviceBlock&& other) noexcept {
-    std::swap(data_, other.data_);
-    return *this;
-  }
-  ~DeviceBlock() {
-    if (data_ != nullptr) cudaFree(data_);
-  }
-
-  /// Zeroed memory of the current device.
-  cudaError_t allocate(size_t bytes) {
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    if (const cudaError_t error = cudaThreadExchangeStreamCaptureMode(&mode); error) return error;
-    const cudaError_t error = allocate_zeroed(bytes);
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    return error;
-  }
-
-  void* data() const { return data_; }
-
- private:
-  cudaError_t allocate_zeroed(size_t bytes) {
-    if (const cudaError_t error = cudaMalloc(&data_, bytes); error) return error;
-    // On a stream of its own: the caller's may be capturing.
-    cudaStream_t stream = nullptr;
-    if (const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) {
-      return error;
-    }
-    cudaError_t error = cudaMemsetAsync(data_, 0, bytes, stream);
-    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
-    cudaStreamDestroy(stream);
-    return error;
-  }
-
-  void* data_ = nullptr;
-};
-
 struct StreamState {
   std::mutex mutex;
   unsigned long long id = 0;  ///< 0: not known yet
+  int32_t* fault = nullptr;   ///< the device's status word, once it was looked up
   DeviceBlock workspace;
   DeviceBlock tile_counter;
   size_t workspace_bytes = 0;
@@ -93,23 +55,32 @@ struct StreamState {
 /// The attachment of the CUDA backend to a Context.
 class StreamStates final : public detail::ContextState::Attachment {
  public:
-  /// The state of a stream, made at the first call. A handle may name another stream later on; that
-  /// is seen by the stream's id, which can't be asked for during a capture. The old state then
-  /// lives on, since a captured graph may use its workspace.
-  StreamState* find(int32_t device, cudaStream_t stream, bool capturing) {
+  /// The state of a stream, made at the first call, which also checks that the stream is one of the
+  /// device. A handle may name another stream later on; that is seen by the stream's id, which
+  /// can't be asked for during a capture. The old state then lives on, since a captured graph may
+  /// use its workspace.
+  Status find(const StreamCall& call, cudaStream_t stream, StreamState** state) {
     unsigned long long id = 0;
-    if (!capturing && cudaStreamGetId(stream, &id) != cudaSuccess) {
+    // Null is one stream for ever; cudaStreamPerThread is another one in every thread.
+    if (!call.capturing && stream != nullptr && cudaStreamGetId(stream, &id) != cudaSuccess) {
       cudaGetLastError();  // a driver without this query
       id = 0;
     }
     const std::scoped_lock lock(mutex_);
-    std::unique_ptr<StreamState>& slot = states_[{device, stream}];
+    std::unique_ptr<StreamState>& slot = states_[{call.device_index, stream}];
+    const bool same_as_before = slot && id != 0 && slot->id == id;
+    if (!same_as_before && !call.capturing) {
+      if (Status status = check_stream(call.op, stream, call.device_index); !status.ok()) {
+        return status;
+      }
+    }
     if (slot && id != 0 && slot->id != 0 && slot->id != id) {
       outlived_.push_back(std::exchange(slot, nullptr));
     }
     if (!slot) slot = std::make_unique<StreamState>();
     if (id != 0) slot->id = id;
-    return slot.get();
+    *state = slot.get();
+    return {};
   }
 
   /// The device's status word. It may be made during a capture, since it is there before the launch
@@ -124,11 +95,24 @@ class StreamStates final : public detail::ContextState::Attachment {
     return cudaSuccess;
   }
 
+  /// Null where the driver can't tie memory to a graph: then tiles go in a fixed order.
+  uint32_t* graph_word(int32_t device, cudaStream_t stream) {
+    GraphWords* words = nullptr;
+    {
+      const std::scoped_lock lock(mutex_);
+      words = &graph_words_[device];
+    }
+    uint32_t* word = nullptr;
+    if (words->take(stream, &word) != cudaSuccess) cudaGetLastError();
+    return word;
+  }
+
  private:
   std::mutex mutex_;
   std::map<std::pair<int32_t, cudaStream_t>, std::unique_ptr<StreamState>> states_;
   std::vector<std::unique_ptr<StreamState>> outlived_;
   std::map<int32_t, DeviceBlock> faults_;
+  std::map<int32_t, GraphWords> graph_words_;
 };
 
 StreamStates& states_of(detail::ContextState& context) {
@@ -158,6 +142,26 @@ Status own_workspace(std::string_view op, bool capturing, size_t bytes, StreamSt
   return {};
 }
 
+/// The caller's workspace, or the Context's.
+Status lease_workspace(const StreamCall& call, const CallOptions& options,
+                       const WorkspaceLayout& layout, StreamState* state, Workspace* workspace) {
+  if (options.workspace != nullptr) {
+    if (options.workspace_size_bytes < layout.total_bytes) {
+      return Status::invalid(text(call.op,
+                                  ": options.workspace_size_bytes = ", options.workspace_size_bytes,
+                                  ", expected at least ", layout.total_bytes));
+    }
+    *workspace = Workspace(options.workspace, layout);
+    return {};
+  }
+  if (Status status = own_workspace(call.op, call.capturing, layout.total_bytes, state);
+      !status.ok()) {
+    return status;
+  }
+  *workspace = Workspace(state->workspace.data(), layout);
+  return {};
+}
+
 }  // namespace
 
 WorkspaceLayout workspace_layout(const plan::Problem& problem, size_t scratch_bytes) {
@@ -180,12 +184,24 @@ Status lease_stream(detail::ContextState& context, const StreamCall& call,
                     const CallOptions& options, const WorkspaceLayout& layout, StreamLease* lease) {
   const std::string_view op = call.op;
   const auto stream = static_cast<cudaStream_t>(options.stream);
-  StreamState* state = states_of(context).find(call.device_index, stream, call.capturing);
+  StreamStates& states = states_of(context);
+  StreamState* state = nullptr;
+  if (Status status = states.find(call, stream, &state); !status.ok()) return status;
   lease->lock = std::unique_lock(state->mutex);
-  if (const cudaError_t error =
-          states_of(context).fault_word(call.device_index, true, &lease->fault);
-      error != cudaSuccess) {
-    return cuda_failure(text(op, ": allocating the status word"), error);
+  if (state->fault == nullptr) {
+    if (const cudaError_t error = states.fault_word(call.device_index, true, &state->fault);
+        error != cudaSuccess) {
+      return cuda_failure(text(op, ": allocating the status word"), error);
+    }
+  }
+  lease->fault = state->fault;
+  if (Status status = lease_workspace(call, options, layout, state, &lease->workspace);
+      !status.ok()) {
+    return status;
+  }
+  if (call.capturing) {
+    lease->tile_counter = states.graph_word(call.device_index, stream);
+    return {};
   }
   if (state->tile_counter.data() == nullptr) {
     if (const cudaError_t error = state->tile_counter.allocate(sizeof(uint32_t));
@@ -194,19 +210,6 @@ Status lease_stream(detail::ContextState& context, const StreamCall& call,
     }
   }
   lease->tile_counter = static_cast<uint32_t*>(state->tile_counter.data());
-  if (options.workspace != nullptr) {
-    if (options.workspace_size_bytes < layout.total_bytes) {
-      return Status::invalid(text(op,
-                                  ": options.workspace_size_bytes = ", options.workspace_size_bytes,
-                                  ", expected at least ", layout.total_bytes));
-    }
-    lease->workspace = Workspace(options.workspace, layout);
-    return {};
-  }
-  if (Status status = own_workspace(op, call.capturing, layout.total_bytes, state); !status.ok()) {
-    return status;
-  }
-  lease->workspace = Workspace(state->workspace.data(), layout);
   return {};
 }
 

@@ -55,7 +55,7 @@ class Workspace {
 struct StreamLease {
   std::unique_lock<std::mutex> lock;
   int32_t* fault = nullptr;          ///< the device's status word, in device memory
-  uint32_t* tile_counter = nullptr;  ///< the stream's, see Launch
+  uint32_t* tile_counter = nullptr;  ///< the stream's or the captured graph's, see Launch
   Workspace workspace;
 };
 
@@ -66,9 +66,9 @@ struct StreamCall {
   bool capturing;  ///< the stream is being captured
 };
 
-/// Finds or makes the device's status word and the stream's workspace. A workspace for a stream
-/// that is being captured is never made here: then the call must have run once before, or
-/// options.workspace must be given.
+/// Finds or makes the device's status word and the stream's workspace; kInvalid when the stream is
+/// another device's. A workspace for a stream that is being captured is never made here: then the
+/// call must have run once before, or options.workspace must be given.
 Status lease_stream(detail::ContextState& context, const StreamCall& call,
                     const CallOptions& options, const WorkspaceLayout& layout, StreamLease* lease);
 

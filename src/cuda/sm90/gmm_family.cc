@@ -248,11 +248,7 @@ class GmmFamily final : public cuda::KernelFamily {
                                      operands.group_offset, &words);
     call.zero_other_rows = problem.tail == Tail::kZero && !problem.has_beta &&
                            problem.out.placement == Placement::kRows;
-    bool capturing = false;
-    if (Status status = cuda::is_capturing(launch.op, launch.stream, &capturing); !status.ok()) {
-      return status;
-    }
-    if (!capturing) call.tile_counter = launch.tile_counter;
+    call.tile_counter = launch.tile_counter;
     if (Status status = words.send(); !status.ok()) return status;
     const auto kernel =
         std::find(kKernels.begin(), kKernels.end(), config.kernel) - kKernels.begin();

@@ -146,14 +146,10 @@ class TgmmFamily final : public cuda::KernelFamily {
     call.alpha = scalars_of(operands.alpha);
     call.beta = scalars_of(operands.beta);
     if (Status status = words.send(); !status.ok()) return status;
-    bool capturing = false;
-    if (Status status = cuda::is_capturing(launch.op, launch.stream, &capturing); !status.ok()) {
-      return status;
-    }
     const TgmmWorkspace workspace = {
         .offsets = launch.workspace.offsets(),
         .plan = static_cast<TgmmPlan*>(launch.workspace.scratch()),
-        .tile_counter = capturing ? nullptr : launch.tile_counter,
+        .tile_counter = launch.tile_counter,
     };
     Status status = launch_tgmm(launch, call, choice, workspace);
     if (!status.ok() || !has_unread_list(problem)) return status;
