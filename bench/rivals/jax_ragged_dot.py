@@ -4,17 +4,16 @@
 Beside them stand four calls of cadre.jax in one program ("program", the time of one), libcadre called directly on the same
 buffers, which shows what JAX adds, and one dense product of the same m, k and n, for scale. Every result is checked first, on
 samples in float32; then all contenders of a case are timed, round after round in another order, and medians are compared. A
-rival that fails is a result too, with its reason.
+rival that fails is a result too, with its reason. queue_timing.py says what is timed on a GPU.
 
     python bench/rivals/jax_ragged_dot.py                      # shapes that fit this device, forward and both gradients
     python bench/rivals/jax_ragged_dot.py --shape qwen3-30b-w2 --case forward --json out.json
+    python bench/rivals/jax_ragged_dot.py --lax-seconds 60     # lax first, in a process that ends after a minute
 """
 
 import argparse
-import json
-import os
-import platform
-import shlex
+import functools
+import itertools
 import statistics
 import sys
 import time
@@ -22,12 +21,15 @@ import time
 import cadre.jax
 import jax
 import jax.numpy as jnp
+import lax_process
 import layers
 import libcadre_call
 import numpy as np
+import queue_timing
+import result_file
 from jax import lax
 
-GPU_SHAPES = layers.TRAINING
+GPU_SHAPES = {**layers.TRAINING, **layers.DECODE}
 CPU_SHAPES = {"8 experts": (8, 512, 512, 512), "64 experts": (64, 512, 512, 512)}
 CASES = ("forward", "dlhs", "drhs")
 SAMPLES = 16
@@ -37,13 +39,29 @@ IN_PROGRAM = 4
 LONG_S = 200e-6
 #: What a contender may end in: out of memory, a shape it refuses, a module that isn't there.
 FAILURES = (RuntimeError, ValueError, TypeError, ImportError, NotImplementedError, ArithmeticError)
-ON_GPU = jax.default_backend() == "gpu"
 
 
-def operands(shape, dtype, seed=0):
-    """lhs [m, k], rhs [g, k, n], group sizes of a router that favours nobody, dout [m, n]."""
+@functools.cache
+def on_gpu():
+    """Takes the GPU for this process."""
+    return jax.default_backend() == "gpu"
+
+
+def route(experts, rows, skew, seed=0):
+    """Rows of each expert when every row draws its expert with probability 1 / rank^skew, ranks dealt at random."""
+    random = np.random.default_rng(seed)
+    weights = np.arange(1, experts + 1, dtype=np.float64) ** -skew
+    return random.multinomial(rows, random.permutation(weights / weights.sum()))
+
+
+def shapes_here():
+    return GPU_SHAPES if on_gpu() else CPU_SHAPES
+
+
+def operands(shape, dtype, skew, seed=0):
+    """lhs [m, k], rhs [g, k, n], group sizes, dout [m, n]."""
     experts, m, k, n = shape
-    sizes = np.bincount(np.random.default_rng(seed).integers(0, experts, m), minlength=experts)
+    sizes = route(experts, m, skew, seed)
 
     @jax.jit
     def make(key):
@@ -90,6 +108,10 @@ def program(case):
     return call
 
 
+#: What the process of lax runs.
+PRODUCTS = {"cadre": cadre.jax.ragged_dot, "lax": lax.ragged_dot}
+
+
 def dense(case):
     """One product of the same m, k and n, with the first expert's weights."""
     if case == "forward":
@@ -99,8 +121,10 @@ def dense(case):
     return jax.jit(lambda lhs, rhs, sizes, dout: lhs.T @ dout)
 
 
-def contenders(case, without=()):
+def contenders(case, options):
     """name -> function of (lhs, rhs, sizes, dout). The program makes IN_PROGRAM calls at once."""
+    if options.only_lax:
+        return {name: of_case(product, case) for name, product in PRODUCTS.items()}
     everyone = {
         "cadre": of_case(cadre.jax.ragged_dot, case),
         "program": program(case),
@@ -108,9 +132,9 @@ def contenders(case, without=()):
         "dense": dense(case),
         "lax": of_case(lax.ragged_dot, case),
     }
-    if ON_GPU and case == "forward":
+    if on_gpu() and case == "forward":
         everyone["mosaic"] = of_case(mosaic_gpu, case)
-    return {name: function for name, function in everyone.items() if name not in without}
+    return {name: function for name, function in everyone.items() if name not in options.without}
 
 
 @jax.jit
@@ -160,9 +184,12 @@ def largest_error(actual, expected):
     return float((np.abs(actual - expected).max(axis=1) / scale).max())
 
 
-def seconds(function, arguments, calls):
+def seconds(name, function, arguments, calls):
     """Of one call, the mean of several behind one that isn't timed: the contender before has left its marks in the caches."""
     finish(function(*arguments))
+    if on_gpu():
+        clock = queue_timing.library_seconds if name == "library" else queue_timing.jax_seconds
+        return clock(function, arguments, calls)
     start = time.perf_counter()
     for _ in range(calls):
         out = function(*arguments)
@@ -179,22 +206,17 @@ def admit(table, case, arguments, options):
     errors, reasons = {}, {}
     pick, expected = expectation(case, *arguments)
     for name in list(table):
-        if name == "lax" and case not in (options.lax_case or CASES):
-            reasons[name] = "not tried: left out on the command line"
-        elif name == "lax" and time.perf_counter() > options.deadline:
-            reasons[name] = "not tried: out of time"
-        else:
-            try:
-                out = finish(table[name](*arguments))
-                if name == "dense":
-                    continue
-                errors[name] = largest_error(pick(out), expected)
-                if errors[name] < options.tolerance:
-                    continue
-                reasons[name] = f"wrong: error {errors[name]:.1e}"
-            except FAILURES as error:
-                text = str(error).strip().splitlines() or [""]
-                reasons[name] = f"{type(error).__name__}: {text[0][:160]}"
+        try:
+            out = finish(table[name](*arguments))
+            if name == "dense":
+                continue
+            errors[name] = largest_error(pick(out), expected)
+            if errors[name] < options.tolerance:
+                continue
+            reasons[name] = f"wrong: error {errors[name]:.1e}"
+        except FAILURES as error:
+            text = str(error).strip().splitlines() or [""]
+            reasons[name] = f"{type(error).__name__}: {text[0][:160]}"
         if name in ("cadre", "program", "library"):
             raise RuntimeError(f"{name}: {reasons[name]}")
         del table[name]
@@ -203,8 +225,9 @@ def admit(table, case, arguments, options):
 
 def medians(table, arguments, options):
     """The median of each contender's seconds. All are timed in turn; a timing holds enough calls to dwarf its wait."""
-    first = {name: seconds(function, arguments, 1) for name, function in table.items()}
-    calls = {name: max(1, min(200, round(options.sample_s / first[name]))) for name in table}
+    first = {name: seconds(name, function, arguments, 1) for name, function in table.items()}
+    most = queue_timing.MOST_CALLS if on_gpu() else 200
+    calls = {name: max(1, min(most, round(options.sample_s / first[name]))) for name in table}
     calls["library"] = calls["cadre"]
     calls["program"] = max(1, round(calls["cadre"] / IN_PROGRAM))
     # Who takes five timings' length for one call is timed less often.
@@ -215,19 +238,24 @@ def medians(table, arguments, options):
     for turn in range(options.repeats):
         for name in random.permutation(list(table)):
             if turn < repeats[name]:
-                times[name].append(seconds(table[name], arguments, calls[name]))
+                times[name].append(seconds(name, table[name], arguments, calls[name]))
     result = {name: statistics.median(values) for name, values in times.items()}
-    result["program"] /= IN_PROGRAM
+    if "program" in result:
+        result["program"] /= IN_PROGRAM
     return result
 
 
-def measure(name, shape, case, arguments, options):
-    experts, m, k, n = shape
-    table = contenders(case, options.without)
+def measure(name, skew, case, arguments, options):
+    experts, m, k, n = shapes_here()[name]
+    table = contenders(case, options)
     errors, reasons = admit(table, case, arguments, options)
     times = medians(table, arguments, options)
+    if options.lax_apart is not None:
+        tried = case in (options.lax_case or CASES)
+        row = options.lax_apart.get((name, skew, case))
+        add_lax(row, "out of time" if tried else "left out", times, reasons)
     flops, own = 2 * m * k * n, times["cadre"]
-    print(f"{name:18} {case:8} m {m} k {k} n {n} experts {experts}")
+    print(f"{name:18} {case:8} skew {skew} m {m} k {k} n {n} experts {experts}")
     for contender, median in times.items():
         print(
             f"  {contender:8} {median * 1e6:12.1f} us {flops / median / 1e12:9.3f} TFLOP/s"
@@ -237,10 +265,11 @@ def measure(name, shape, case, arguments, options):
         print(f"  {contender:8} {reason}")
     sys.stdout.flush()
     rivals = {rival: {"median_s": times[rival]} for rival in ("lax", "mosaic") if rival in times}
-    return {
+    row = {
         "op": "ragged_dot",
         "case": case,
         "shape": name,
+        "skew": skew,
         "dtype": options.dtype,
         "m": m,
         "k": k,
@@ -249,22 +278,36 @@ def measure(name, shape, case, arguments, options):
         "median_s": own,
         "tflops": flops / own / 1e12,
         "max_error": errors["cadre"],
-        "program_s": times["program"],
-        "library_s": times["library"],
-        "long": times["library"] >= LONG_S,
         "of_dense": times["dense"] / own if "dense" in times else None,
         "rivals": rivals,
         "left_out": reasons,
     }
+    if not options.only_lax:
+        row["program_s"], row["library_s"] = times["program"], times["library"]
+        row["long"] = times["library"] >= LONG_S
+    return row
 
 
-def main():
-    shapes = GPU_SHAPES if ON_GPU else CPU_SHAPES
+def add_lax(row, otherwise, times, reasons):
+    """What its own process found out about lax."""
+    if row is None:
+        reasons["lax"] = f"not measured: {otherwise}"
+    elif "lax" in row["rivals"]:
+        times["lax"] = row["rivals"]["lax"]["median_s"]
+    else:
+        reasons["lax"] = row["left_out"]["lax"]
+
+
+def parse_options():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    shapes = [*GPU_SHAPES, *CPU_SHAPES]
     parser.add_argument(
-        "--shape", action="append", choices=list(shapes), help="only this one; may be repeated"
+        "--shape", action="append", choices=shapes, help="may be repeated; default: all of training"
+    )
+    parser.add_argument(
+        "--skew", type=int, action="append", choices=(0, 1), help="of the router; default: 0"
     )
     parser.add_argument("--case", action="append", choices=CASES, help="only this one, likewise")
     parser.add_argument(
@@ -274,7 +317,7 @@ def main():
         choices=("dense", "lax", "mosaic"),
         help="leave this contender out",
     )
-    parser.add_argument("--dtype", default="bfloat16" if ON_GPU else "float32")
+    parser.add_argument("--dtype", help="default: bfloat16 on a GPU, float32 elsewhere")
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument(
         "--sample-s", type=float, default=0.02, help="length of one timing, in seconds"
@@ -283,58 +326,35 @@ def main():
     parser.add_argument(
         "--lax-seconds",
         type=float,
-        default=float("inf"),
-        help="after this long lax, which compiles slowly, is no longer tried",
+        help="run lax, which compiles slowly, in a process of its own that ends after this long",
     )
     parser.add_argument(
-        "--lax-case", action="append", choices=CASES, help="try lax in this case alone"
+        "--lax-case", action="append", choices=CASES, help="try lax there in this case alone"
+    )
+    parser.add_argument(
+        "--only-lax", action="store_true", help="cadre and lax alone: what that process runs"
     )
     parser.add_argument("--json", metavar="FILE", help="also write the figures to this file")
-    options = parser.parse_args()
-    options.deadline = time.perf_counter() + options.lax_seconds
+    return parser.parse_args()
+
+
+def main():
+    options = parse_options()
+    options.lax_apart = None
+    if options.lax_seconds is not None and not options.only_lax and "lax" not in options.without:
+        options.lax_apart = lax_process.results(sys.argv, options.lax_seconds)
+        options.without.append("lax")
+    options.dtype = options.dtype or ("bfloat16" if on_gpu() else "float32")
+    default = layers.TRAINING if on_gpu() else CPU_SHAPES
     results = []
-    for name in options.shape or shapes:
-        arguments = operands(shapes[name], jnp.dtype(options.dtype))
-        for case in options.case or CASES:
-            results.append(measure(name, shapes[name], case, arguments, options))
-        if options.json:  # kept after every layer; an older file stays until the run is complete
-            write(options.json + ".partial", results)
+    for name, skew in itertools.product(options.shape or default, options.skew or [0]):
+        arguments = operands(shapes_here()[name], jnp.dtype(options.dtype), skew)
+        for case in (options.only_lax and options.lax_case) or options.case or CASES:
+            results.append(measure(name, skew, case, arguments, options))
+            if options.json:  # kept all along; an older file stays until the run is complete
+                result_file.write(options.json, results)
     if options.json:
-        os.replace(options.json + ".partial", options.json)
-
-
-def command():
-    """The one that was given, whatever the file is called."""
-    words = ["python", "bench/rivals/jax_ragged_dot.py", *sys.argv[1:]]
-    for before in range(len(words) - 1):
-        if words[before] == "--json":
-            words[before + 1] = "FILE"
-    return shlex.join(words)
-
-
-def cpu_name():
-    with open("/proc/cpuinfo") as file:
-        names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-def write(path, results):
-    device = jax.devices()[0]
-    document = {
-        "schema": 1,
-        "machine": {
-            "device": device.device_kind if ON_GPU else cpu_name(),
-            "platform": device.platform,
-            "cpus": len(os.sched_getaffinity(0)),
-            "jax": jax.__version__,
-            "cadre": cadre.__version__,
-        },
-        "command": command(),
-        "results": results,
-    }
-    with open(path, "w") as file:
-        json.dump(document, file, indent=1)
-        file.write("\n")
+        result_file.complete(options.json)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,16 @@ import pytest
 BENCH = Path(__file__).resolve().parents[3] / "bench/rivals/jax_ragged_dot.py"
 
 
-@pytest.mark.skipif(jax.default_backend() != "cpu", reason="its GPU shapes are large")
-def test_every_case_is_measured(tmp_path):
+pytestmark = pytest.mark.skipif(
+    jax.default_backend() != "cpu", reason="the benchmark's GPU shapes are large"
+)
+
+
+def measured(tmp_path, *arguments):
     output = tmp_path / "results.json"
-    arguments = ["--shape", "8 experts", "--repeats", "1", "--sample-s", "0", "--json", str(output)]
+    common = ["--shape", "8 experts", "--repeats", "1", "--sample-s", "0", "--json", str(output)]
     result = subprocess.run(
-        [sys.executable, str(BENCH), *arguments],
+        [sys.executable, str(BENCH), *common, *arguments],
         check=False,
         capture_output=True,
         text=True,
@@ -26,9 +30,26 @@ def test_every_case_is_measured(tmp_path):
     assert result.returncode == 0, result.stderr
     document = json.loads(output.read_text())
     assert str(tmp_path) not in document["command"]
-    rows = document["results"]
+    return document["results"]
+
+
+def test_every_case_is_measured(tmp_path):
+    rows = measured(tmp_path)
     assert [row["case"] for row in rows] == ["forward", "dlhs", "drhs"]
     for row in rows:
         assert row["left_out"] == {} and list(row["rivals"]) == ["lax"]
         assert row["max_error"] < 1e-5
         assert all(row[name] > 0 for name in ("median_s", "program_s", "library_s", "of_dense"))
+
+
+def test_lax_is_measured_in_a_process_of_its_own(tmp_path):
+    arguments = ("--case", "forward", "--case", "dlhs", "--lax-case", "forward")
+    forward, dlhs = measured(tmp_path, *arguments, "--lax-seconds", "100")
+    assert forward["rivals"]["lax"]["median_s"] > 0 and forward["left_out"] == {}
+    assert dlhs["rivals"] == {} and dlhs["left_out"] == {"lax": "not measured: left out"}
+
+
+def test_lax_that_takes_too_long_is_left_out_by_name(tmp_path):
+    (row,) = measured(tmp_path, "--case", "forward", "--lax-seconds", "0.01")
+    assert row["rivals"] == {} and row["left_out"] == {"lax": "not measured: out of time"}
+    assert row["median_s"] > 0
