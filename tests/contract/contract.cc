@@ -2,6 +2,7 @@
 #include "tests/contract/contract.h"
 
 #include "core/text.h"
+#include "plan/context_state.h"
 #include "tests/support/sanitized.h"
 
 namespace cadre::contract {
@@ -75,6 +76,8 @@ Failures check_refused(const Subject& subject, const std::vector<Case>& cases,
   }
   return failures;
 }
+
+bool has_given_isa(const Subject& subject) { return !subject.context.state().isa.empty(); }
 
 std::vector<int64_t> uneven_sizes() { return {5, 0, 1, 17, 0, 8}; }
 

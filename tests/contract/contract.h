@@ -45,6 +45,9 @@ Failures check_refused(const Subject& subject, const std::vector<Case>& cases,
 std::vector<int64_t> uneven_sizes();
 /// Views that no fast kernel likes: padded, strided, reversed, column-major, off any alignment.
 std::vector<Layout> odd_layouts(Placement form);
+/// The cpu backend with a given instruction set: the others of this machine run every check, but on
+/// smaller models than the best one.
+bool has_given_isa(const Subject& subject);
 /// int32 results take no scaling.
 inline bool scales(const DTypes& types) { return types.out != DType::kI32; }
 
@@ -119,6 +122,9 @@ Failures tgmm_large_product(const Subject& subject, const DTypes& types);
 /// its rows.
 Failures gmm_rows_are_batch_invariant(const Subject& subject, const DTypes& types);
 Failures tgmm_groups_are_batch_invariant(const Subject& subject, const DTypes& types);
+/// The same in a call of one row and in one of 4096.
+Failures gmm_row_of_one_and_of_4096(const Subject& subject, const DTypes& types);
+Failures tgmm_group_of_one_row_and_of_4096(const Subject& subject, const DTypes& types);
 /// Strides above 2^31 elements in lhs, rhs and out, on memory that is never all touched. Host
 /// alone.
 Failures offsets_are_64_bit(const Subject& subject, const DTypes& types);

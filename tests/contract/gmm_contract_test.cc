@@ -1,4 +1,4 @@
-// The contract of gmm on every backend, for every pair of types.
+// The contract of gmm on every backend and instruction set, for every pair of types.
 #include "tests/contract/suite.h"
 
 namespace cadre::contract {
@@ -23,6 +23,7 @@ TEST_P(GmmContract, PackedWeights) { expect(gmm::packed_weights); }
 TEST_P(GmmContract, AnyNumberOfGroups) { expect(gmm::any_number_of_groups); }
 TEST_P(GmmContract, ModelShapes) { expect(gmm::model_shapes); }
 TEST_P(GmmContract, RowsAreBatchInvariant) { expect(gmm_rows_are_batch_invariant); }
+TEST_P(GmmContract, RowOfOneIsRowOf4096) { expect(gmm_row_of_one_and_of_4096); }
 
 CADRE_CONTRACT_SUITE(GmmInt8Contract, int8_types());
 

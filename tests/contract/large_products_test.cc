@@ -5,8 +5,7 @@ namespace cadre::contract {
 namespace {
 
 std::vector<std::string> fast_backends() {
-  std::vector<std::string> names =
-      tests::kSanitized ? tests::backend_names() : tests::backend_and_isa_names();
+  std::vector<std::string> names = contract_subjects();
   std::erase(names, "reference");
   return names;
 }

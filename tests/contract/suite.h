@@ -1,4 +1,5 @@
-// A suite of the contract: its tests run over every backend of this machine and a list of types.
+// A suite of the contract: its tests run over every backend and instruction set of this machine and
+// a list of types.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,6 +27,11 @@ class ContractSuite : public testing::TestWithParam<std::tuple<std::string, DTyp
   }
 };
 
+/// A sanitizer looks for another kind of bug, in code that the instruction sets share.
+inline std::vector<std::string> contract_subjects() {
+  return tests::kSanitized ? tests::backend_names() : tests::backend_and_isa_names();
+}
+
 inline std::string name_of_param(
     const testing::TestParamInfo<std::tuple<std::string, DTypes>>& info) {
   return std::get<0>(info.param) + "_" + name_of_types(std::get<1>(info.param));
@@ -33,9 +39,9 @@ inline std::string name_of_param(
 
 }  // namespace cadre::contract
 
-#define CADRE_CONTRACT_SUITE(name, types)                                                    \
-  class name : public ContractSuite {};                                                      \
-  INSTANTIATE_TEST_SUITE_P(                                                                  \
-      All, name,                                                                             \
-      testing::Combine(testing::ValuesIn(tests::backend_names()), testing::ValuesIn(types)), \
+#define CADRE_CONTRACT_SUITE(name, types)                                                 \
+  class name : public ContractSuite {};                                                   \
+  INSTANTIATE_TEST_SUITE_P(                                                               \
+      All, name,                                                                          \
+      testing::Combine(testing::ValuesIn(contract_subjects()), testing::ValuesIn(types)), \
       name_of_param)

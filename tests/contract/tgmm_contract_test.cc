@@ -1,4 +1,4 @@
-// The contract of tgmm on every backend, for every pair of types.
+// The contract of tgmm on every backend and instruction set, for every pair of types.
 #include "tests/contract/suite.h"
 
 namespace cadre::contract {
@@ -19,6 +19,7 @@ TEST_P(TgmmContract, EmptyThings) { expect(tgmm::empty_things); }
 TEST_P(TgmmContract, AnyNumberOfGroups) { expect(tgmm::any_number_of_groups); }
 TEST_P(TgmmContract, ModelShapes) { expect(tgmm::model_shapes); }
 TEST_P(TgmmContract, GroupsAreBatchInvariant) { expect(tgmm_groups_are_batch_invariant); }
+TEST_P(TgmmContract, GroupOfOneRowIsTheSameAmong4096) { expect(tgmm_group_of_one_row_and_of_4096); }
 
 CADRE_CONTRACT_SUITE(TgmmFloatContract, float_types());
 
