@@ -41,6 +41,11 @@ LONG_S = 200e-6
 FAILURES = (RuntimeError, ValueError, TypeError, ImportError, NotImplementedError, ArithmeticError)
 
 
+#: Triton's gemms take XLA seconds to tune, for each product; a check needs no tuning at all.
+BY_CUBLAS = {"xla_gpu_enable_triton_gemm": False}
+UNTUNED = {**BY_CUBLAS, "xla_gpu_autotune_level": 0}
+
+
 @functools.cache
 def on_gpu():
     """Takes the GPU for this process."""
@@ -113,12 +118,13 @@ PRODUCTS = {"cadre": cadre.jax.ragged_dot, "lax": lax.ragged_dot}
 
 
 def dense(case):
-    """One product of the same m, k and n, with the first expert's weights."""
-    if case == "forward":
-        return jax.jit(lambda lhs, rhs, sizes, dout: lhs @ rhs[0])
-    if case == "dlhs":
-        return jax.jit(lambda lhs, rhs, sizes, dout: dout @ rhs[0].T)
-    return jax.jit(lambda lhs, rhs, sizes, dout: lhs.T @ dout)
+    """One product of the same m, k and n, with the first expert's weights; on a GPU cuBLAS's."""
+    product = {
+        "forward": lambda lhs, rhs, sizes, dout: lhs @ rhs[0],
+        "dlhs": lambda lhs, rhs, sizes, dout: dout @ rhs[0].T,
+        "drhs": lambda lhs, rhs, sizes, dout: lhs.T @ dout,
+    }[case]
+    return jax.jit(product, compiler_options=BY_CUBLAS if on_gpu() else None)
 
 
 def contenders(case, options):
@@ -137,7 +143,7 @@ def contenders(case, options):
     return {name: function for name, function in everyone.items() if name not in options.without}
 
 
-@jax.jit
+@functools.partial(jax.jit, compiler_options=UNTUNED)
 def sampled_rows(left, right, groups, rows):
     """left[row] @ right[groups[row]] in float32."""
 
@@ -148,7 +154,7 @@ def sampled_rows(left, right, groups, rows):
     return lax.map(one, rows)
 
 
-@jax.jit
+@functools.partial(jax.jit, compiler_options=UNTUNED)
 def sampled_weights(lhs, dout, groups, where):
     """Row k of group g's weight gradient, for each (g, k) of `where`, in float32."""
 
@@ -223,8 +229,9 @@ def admit(table, case, arguments, options):
     return errors, reasons
 
 
-def medians(table, arguments, options):
-    """The median of each contender's seconds. All are timed in turn; a timing holds enough calls to dwarf its wait."""
+def medians(table, arguments, options, deadline):
+    """(the median of each contender's seconds, rounds). All are timed in turn, at least three times, then until the deadline; a
+    timing holds enough calls to dwarf its wait."""
     first = {name: seconds(name, function, arguments, 1) for name, function in table.items()}
     most = queue_timing.MOST_CALLS if on_gpu() else 200
     calls = {name: max(1, min(most, round(options.sample_s / first[name]))) for name in table}
@@ -235,21 +242,25 @@ def medians(table, arguments, options):
     times = {name: [] for name in table}
     # In another order each time: a contender's power draw sets the clock that the next one starts with.
     random = np.random.default_rng(2)
+    rounds = 0
     for turn in range(options.repeats):
+        if turn >= 3 and time.perf_counter() > deadline:
+            break
+        rounds = turn + 1
         for name in random.permutation(list(table)):
             if turn < repeats[name]:
                 times[name].append(seconds(name, table[name], arguments, calls[name]))
     result = {name: statistics.median(values) for name, values in times.items()}
     if "program" in result:
         result["program"] /= IN_PROGRAM
-    return result
+    return result, rounds
 
 
-def measure(name, skew, case, arguments, options):
+def measure(name, skew, case, arguments, options, deadline):
     experts, m, k, n = shapes_here()[name]
     table = contenders(case, options)
     errors, reasons = admit(table, case, arguments, options)
-    times = medians(table, arguments, options)
+    times, rounds = medians(table, arguments, options, deadline)
     if options.lax_apart is not None:
         tried = case in (options.lax_case or CASES)
         row = options.lax_apart.get((name, skew, case))
@@ -278,6 +289,7 @@ def measure(name, skew, case, arguments, options):
         "median_s": own,
         "tflops": flops / own / 1e12,
         "max_error": errors["cadre"],
+        "repeats": rounds,
         "of_dense": times["dense"] / own if "dense" in times else None,
         "rivals": rivals,
         "left_out": reasons,
@@ -324,6 +336,12 @@ def parse_options():
     )
     parser.add_argument("--tolerance", type=float, default=0.02, help="largest relative error")
     parser.add_argument(
+        "--limit-s",
+        type=float,
+        default=float("inf"),
+        help="repeat less where the run, lax's process included, would take longer than this",
+    )
+    parser.add_argument(
         "--lax-seconds",
         type=float,
         help="run lax, which compiles slowly, in a process of its own that ends after this long",
@@ -339,6 +357,7 @@ def parse_options():
 
 
 def main():
+    begin = time.perf_counter()
     options = parse_options()
     options.lax_apart = None
     if options.lax_seconds is not None and not options.only_lax and "lax" not in options.without:
@@ -346,11 +365,16 @@ def main():
         options.without.append("lax")
     options.dtype = options.dtype or ("bfloat16" if on_gpu() else "float32")
     default = layers.TRAINING if on_gpu() else CPU_SHAPES
+    cases = (options.only_lax and options.lax_case) or options.case or CASES
+    layers_here = list(itertools.product(options.shape or default, options.skew or [0]))
     results = []
-    for name, skew in itertools.product(options.shape or default, options.skew or [0]):
+    for name, skew in layers_here:
         arguments = operands(shapes_here()[name], jnp.dtype(options.dtype), skew)
-        for case in (options.only_lax and options.lax_case) or options.case or CASES:
-            results.append(measure(name, skew, case, arguments, options))
+        for case in cases:
+            now = time.perf_counter()
+            left = len(layers_here) * len(cases) - len(results)
+            deadline = now + (begin + options.limit_s - now) / left  # an equal share for each
+            results.append(measure(name, skew, case, arguments, options, deadline))
             if options.json:  # kept all along; an older file stays until the run is complete
                 result_file.write(options.json, results)
     if options.json:
