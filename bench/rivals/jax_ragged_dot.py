@@ -14,6 +14,7 @@ rival that fails is a result too, with its reason. queue_timing.py says what is 
 import argparse
 import functools
 import itertools
+import os
 import statistics
 import sys
 import time
@@ -356,6 +357,17 @@ def parse_options():
     return parser.parse_args()
 
 
+def machine():
+    device = jax.devices()[0]
+    return {
+        "device": device.device_kind if on_gpu() else result_file.cpu_name(),
+        "platform": device.platform,
+        "cpus": len(os.sched_getaffinity(0)),
+        "jax": jax.__version__,
+        "cadre": cadre.__version__,
+    }
+
+
 def main():
     begin = time.perf_counter()
     options = parse_options()
@@ -376,7 +388,8 @@ def main():
             deadline = now + (begin + options.limit_s - now) / left  # an equal share for each
             results.append(measure(name, skew, case, arguments, options, deadline))
             if options.json:  # kept all along; an older file stays until the run is complete
-                result_file.write(options.json, results)
+                command = result_file.command_of("jax_ragged_dot.py", sys.argv[1:])
+                result_file.write(options.json, command, machine(), results)
     if options.json:
         result_file.complete(options.json)
 

@@ -12,7 +12,6 @@ failing ends in 1.
 """
 
 import argparse
-import json
 import platform
 import random
 import statistics
@@ -20,6 +19,7 @@ import sys
 import time
 
 import layers
+import result_file
 import torch
 from rival_calls import CASES, calls_of, dense_of, worst_error
 
@@ -115,15 +115,19 @@ class Timer:
         self.events[1].synchronize()
         return self.events[0].elapsed_time(self.events[1]) * 1e-3
 
-    def medians(self, calls, repeats):
+    def medians(self, calls, repeats, deadline):
+        """(the median of each, rounds): at least three of them, then until the deadline."""
         times = {name: [] for name in calls}
         order = random.Random(1)
         for round_number in range(repeats + WARM_UPS):
+            if round_number >= WARM_UPS + 3 and time.perf_counter() > deadline:
+                break
             for name in order.sample(list(calls), len(calls)):
                 elapsed = self.seconds(calls[name])
                 if round_number >= WARM_UPS:
                     times[name].append(elapsed)
-        return {name: statistics.median(values) for name, values in times.items()}
+        medians = {name: statistics.median(values) for name, values in times.items()}
+        return medians, len(times["cadre"])
 
 
 def checked_calls(layer, options):
@@ -145,14 +149,14 @@ def checked_calls(layer, options):
     return calls, left_out, errors
 
 
-def measure(name, case, skew, options, timer):
+def measure(name, case, skew, options, timer, deadline):
     layer = Layer(
         case, shapes_of(options.device)[name], skew, DTYPES[options.dtype], options.device
     )
     calls, left_out, errors = checked_calls(layer, options)
     dense = None if name.startswith("decode") else dense_of(layer)
     timed = {**calls, "dense": dense} if dense else calls
-    medians = timer.medians(timed, options.repeats)
+    medians, rounds = timer.medians(timed, options.repeats, deadline)
     ours = medians["cadre"]
     row = {
         "op": CASES[case],
@@ -164,7 +168,7 @@ def measure(name, case, skew, options, timer):
         "k": layer.k,
         "n": layer.n,
         "num_groups": layer.experts,
-        "repeats": options.repeats,
+        "repeats": rounds,
         "median_s": ours,
         "gflops": layer.flops / ours / 1e9,
         "error_over_tolerance": errors["cadre"],
@@ -215,6 +219,12 @@ def parse(arguments):
         "--skew", type=int, choices=[0, 1], action="append", help="default: 0 and 1"
     )
     parser.add_argument("--repeats", type=int, default=11, help="timed calls of each (default 11)")
+    parser.add_argument(
+        "--limit-s",
+        type=float,
+        default=float("inf"),
+        help="repeat less where the run would take longer than this",
+    )
     parser.add_argument("--json", metavar="FILE", help="also write the results to this file")
     options = parser.parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
@@ -244,34 +254,35 @@ def machine_of(device):
 
 def main(arguments=None):
     options = parse(arguments)
+    command = result_file.command_of(
+        "torch_grouped_mm.py", sys.argv[1:] if arguments is None else arguments
+    )
+    begin = time.perf_counter()
     timer = Timer(options.device)
+    rows = [
+        (name, case, skew)
+        for name in options.shape or shapes_of(options.device)
+        for case in options.op or CASES
+        for skew in options.skew or [0, 1]
+        if not (name.startswith("decode") and case.startswith("wgrad"))
+    ]
     results, reasons = [], {}
-    for name in options.shape or shapes_of(options.device):
-        for case in options.op or CASES:
-            if name.startswith("decode") and case.startswith("wgrad"):
-                continue
-            for skew in options.skew or [0, 1]:
-                row = measure(name, case, skew, options, timer)
-                results.append(row)
-                reasons.update(row["left_out"])
-                print_row(row)
+    for name, case, skew in rows:
+        now = time.perf_counter()
+        # An equal share of what is left for each row.
+        deadline = now + (begin + options.limit_s - now) / (len(rows) - len(results))
+        row = measure(name, case, skew, options, timer, deadline)
+        results.append(row)
+        reasons.update(row["left_out"])
+        print_row(row)
+        if options.json:  # kept all along; an older file stays until the run is complete
+            result_file.write(options.json, command, machine_of(options.device), results)
         if timer.cuda:
             torch.cuda.empty_cache()
     for rival, reason in reasons.items():
         print(f"{rival} was left out: {reason}")
     if options.json:
-        given = list(sys.argv[1:] if arguments is None else arguments)
-        if "--json" in given:
-            given[given.index("--json") + 1] = "FILE"
-        document = {
-            "schema": 1,
-            "command": " ".join(["python bench/rivals/torch_grouped_mm.py", *given]),
-            "machine": machine_of(options.device),
-            "results": results,
-        }
-        with open(options.json, "w") as file:
-            json.dump(document, file, indent=1)
-            file.write("\n")
+        result_file.complete(options.json)
     return 0
 
 
