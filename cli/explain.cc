@@ -8,6 +8,7 @@
 #include "command.h"
 #include "core/text.h"
 #include "described_problem.h"
+#include "machine.h"
 
 namespace cadre::cli {
 namespace {
@@ -115,6 +116,9 @@ void print_text(const Explanation& result) {
     fmt::print("  {} {:<12}{:<22}{}\n", chosen ? "*" : " ", answer->backend, names,
                answer->takes ? "takes it: " + answer->config : "refuses: " + answer->reason);
     answer = next;
+  }
+  if (result.problem.device.kind == DeviceKind::kCuda && !built_with_cuda()) {
+    fmt::print("\nThis build has no CUDA backend: configure with the preset cuda.\n");
   }
 }
 

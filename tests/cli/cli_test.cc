@@ -165,6 +165,8 @@ TEST(CliExplain, SaysWhyNobodyTakesIt) {
   EXPECT_EQ(result.exit_code, 4);
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("Chosen    none"), HasSubstr("takes tensors in host memory alone")));
+  const bool built = json::parse(run_cli("info --json").out)["cuda"]["built"].get<bool>();
+  EXPECT_EQ(result.out.find("This build has no CUDA backend") == std::string::npos, built);
 }
 
 TEST(CliExplain, PinnedKernelIsTheOnlyChoice) {
