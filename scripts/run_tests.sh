@@ -5,13 +5,21 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cpp_only=0
-if [[ $1 == --cpp-only ]]; then
+if [[ ${1:-} == --cpp-only ]]; then
   cpp_only=1
   shift
+fi
+if [[ -z ${1:-} || $1 == -* ]]; then
+  echo "usage: scripts/run_tests.sh [--cpp-only] PRESET [ctest arguments ...]" >&2
+  exit 2
 fi
 preset=$1
 shift
 build=build/$preset
+if [[ ! -d $build ]]; then
+  echo "run_tests.sh: $build is not there: cmake --preset $preset && cmake --build $build" >&2
+  exit 2
+fi
 results=$build/test-results
 rm -rf "$results"
 mkdir -p "$results"

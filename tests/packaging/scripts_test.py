@@ -27,7 +27,8 @@ class Tree(unittest.TestCase):
     def run_script(self, name, *arguments):
         (self.root / "scripts").mkdir(exist_ok=True)
         shutil.copy(SCRIPTS / name, self.root / "scripts")
-        done = subprocess.run([sys.executable, f"scripts/{name}", *arguments], cwd=self.root, capture_output=True, text=True)
+        runner = "bash" if name.endswith(".sh") else sys.executable
+        done = subprocess.run([runner, f"scripts/{name}", *arguments], cwd=self.root, capture_output=True, text=True)
         return done.returncode, done.stdout + done.stderr
 
 
@@ -171,6 +172,20 @@ class Goals(Tree):
         self.assertEqual(self.check("--strict", **nothing)[0], 1)
         met = {"where": {"shape": "a-w1"}, "metric": "of_dense", "at_least": 1.0}
         self.assertEqual(self.check("--strict", **met)[0], 0)
+
+
+class RunTests(Tree):
+    def test_a_missing_or_unbuilt_preset_is_named(self):
+        for arguments, message in (
+            ([], "usage: scripts/run_tests.sh"),
+            (["--cpp-only"], "usage: scripts/run_tests.sh"),
+            (["--frobnicate"], "usage: scripts/run_tests.sh"),
+            (["--cpp-only", "nonesuch"], "build/nonesuch is not there"),
+        ):
+            status, text = self.run_script("run_tests.sh", *arguments)
+            self.assertEqual(status, 2, text)
+            self.assertIn(message, text)
+            self.assertFalse((self.root / "build").exists())
 
 
 class GpuBundle(Tree):
