@@ -24,6 +24,7 @@ int main(void) {
   args.out = &out;
   if (status == CADRE_OK) status = cadre_gmm(context, &args);
   if (status != CADRE_OK) fprintf(stderr, "%s\n", cadre_status_message());
+  if (status == CADRE_OK) printf("out[0][0] = %g\n", (double)result[0]);
   cadre_context_destroy(context);
   return status == CADRE_OK && result[0] == 4.0f ? 0 : 1;
 }
