@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests a front with another version of its framework than the one its shim is compiled for: the shim is made with the
-# headers in .venv, then this same file is loaded and tested in an environment of its own.
+# headers in .venv, then this same file is loaded and tested in an environment of its own (with jax also inside tokamax).
 # usage: scripts/test_framework_version.sh torch|jax VERSION [pytest arguments ...]     (after make test)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -26,11 +26,21 @@ cp -L "$library" "$shim" "$package/cadre/lib/"
 
 venv=$folder/venv-$framework-$version
 if [[ ! -f $venv/complete ]]; then
-  python3 -m venv "$venv"
-  names=("$framework==$version")
-  [[ $framework == jax ]] && names+=("jaxlib==$version" flatbuffers)
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${names[@]}" -r requirements/test.txt
+  oldest_python=3.10
+  requirements=("$framework==$version" -r requirements/test.txt)
+  if [[ $framework == jax ]]; then
+    [[ $version == 0.10.* ]] || oldest_python=3.12
+    requirements+=("jaxlib==$version" flatbuffers -r requirements/tokamax.txt)
+  fi
+  python=$(scripts/find_python.sh $oldest_python) || {
+    echo "$framework $version needs Python $oldest_python or newer, and there is none" >&2
+    exit 1
+  }
+  rm -rf "$venv"
+  "$python" -m venv "$venv"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${requirements[@]}"
   touch "$venv/complete"
 fi
 echo "$(basename "$shim") made with $(basename "$(dirname "$shim")"), tested with $framework $version:"
-env -u CADRE_LIBRARY PYTHONPATH="$package" "$venv/bin/python" -m pytest -q -ra "tests/python/${framework}_front" "$@"
+env -u CADRE_LIBRARY PYTHONPATH="$package" "$venv/bin/python" -m pytest -q -ra \
+  --junit-xml="$folder/test-results/$framework-$version.xml" "tests/python/${framework}_front" "$@"

@@ -138,6 +138,34 @@ def _plain():
     return oracle.gmm(LHS, RHS, SIZES) + oracle.bias_rows(12, BIAS, SIZES)
 
 
+@pytest.mark.parametrize("name", ["rows", "contracting", "batch", "kept", "gradient"])
+def test_with_every_check_of_jax_on(name):
+    """No implicit promotion of types or ranks, no leaked tracer, no transfer inside a compiled program."""
+    lhs, rhs = LHS.astype(jnp.bfloat16), RHS.astype(jnp.float32)
+    numbers = {
+        "contracting": lax.RaggedDotDimensionNumbers((([0], [0]), ([], [])), [0], []),
+        "batch": lax.RaggedDotDimensionNumbers((([1], [1]), ([0], [0])), [0], []),
+    }
+    sizes, kept = SIZES.astype(jnp.uint32), jnp.zeros((12, 3), jnp.float32)
+    total = lambda a, b, s: cj.gmm(a, b, s).sum()
+    call = {
+        "rows": lambda a, b, s: cj.ragged_dot(a, b, s),
+        "contracting": lambda a, b, s: cj.ragged_dot_general(a, LHS, s, numbers["contracting"]),
+        "batch": lambda a, b, s: cj.ragged_dot_general(a, LHS, s, numbers["batch"]),
+        "kept": lambda a, b, s: cj.gmm(a, b, s, group_offset=0, existing_out=kept),
+        "gradient": jax.grad(total, (0, 1)),
+    }[name]
+    expected = jax.jit(call)(lhs, rhs, sizes)
+    with (
+        jax.numpy_dtype_promotion("strict"),
+        jax.numpy_rank_promotion("raise"),
+        jax.checking_leaks(),
+        jax.transfer_guard("disallow"),
+    ):
+        out = jax.jit(call)(lhs, rhs, sizes)
+    jax.tree.map(np.testing.assert_array_equal, out, expected)
+
+
 POLICIES = {
     "everything": jax.checkpoint_policies.everything_saveable,
     "nothing": jax.checkpoint_policies.nothing_saveable,

@@ -56,6 +56,19 @@ def test_tokamax_extras():
     oracle.close(out, jax.nn.relu(oracle.gmm(lhs, rhs, SIZES)))
 
 
+def test_the_activation_sees_what_is_not_rounded_yet():
+    lhs = oracle.normal(1, 9, 5, dtype=jnp.bfloat16)
+    rhs = oracle.normal(2, 3, 5, 4, dtype=jnp.bfloat16)
+    seen = []
+
+    def activation(x):
+        seen.append(x.dtype)
+        return x * 2
+
+    out = cj.ragged_dot(lhs, rhs, SIZES, activation=activation)
+    assert seen == [jnp.float32] and out.dtype == jnp.bfloat16
+
+
 @pytest.mark.parametrize(
     "precision",
     [

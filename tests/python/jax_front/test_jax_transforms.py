@@ -1,9 +1,13 @@
 """jit with traced sizes, scan, checkpoint, export, and what the compiled program holds."""
 
+import subprocess
+import sys
+
 import cadre.jax as cj
 import jax
 import jax.numpy as jnp
 import jax_oracle as oracle
+import numpy as np
 import pytest
 from jax import export
 
@@ -71,6 +75,23 @@ def test_export_of_the_gradient_with_a_symbolic_number_of_rows():
         lhs = oracle.normal(rows, rows, 5)
         gradients = restored.call(lhs, RHS, bias, SIZES.astype(jnp.int32))
         oracle.all_close(gradients, jax.grad(expected, (0, 1, 2))(lhs, RHS, bias, SIZES))
+
+
+def test_an_exported_program_runs_in_a_process_that_traces_nothing(tmp_path):
+    exported = export.export(jax.jit(cj.gmm), disabled_checks=CUSTOM_CALLS)(LHS, RHS, SIZES)
+    (tmp_path / "program").write_bytes(exported.serialize())
+    np.savez(tmp_path / "operands", LHS, RHS, SIZES)
+    program = """
+import sys, jax, numpy, cadre.jax
+from jax import export
+jax.config.update("jax_enable_x64", True)
+cadre.jax.register()
+folder = sys.argv[1]
+exported = export.deserialize(open(f"{folder}/program", "rb").read())
+numpy.save(f"{folder}/out", exported.call(*numpy.load(f"{folder}/operands.npz").values()))
+"""
+    subprocess.run([sys.executable, "-c", program, tmp_path], check=True)
+    oracle.close(np.load(tmp_path / "out.npy"), oracle.gmm(LHS, RHS, SIZES))
 
 
 @pytest.mark.parametrize("transpose_rhs", [False, True])

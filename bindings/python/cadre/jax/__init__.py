@@ -7,7 +7,7 @@ except ModuleNotFoundError as error:
 
 # ruff: noqa: F401
 from . import ejkernel, megablox
-from ._handlers import check
+from ._handlers import check, register
 from ._ops import bias_grad, gmm, grouped_linear, grouped_mlp, tgmm
 from ._ragged_dot import ragged_dot, ragged_dot_general
 
@@ -21,5 +21,6 @@ __all__ = [
     "megablox",
     "ragged_dot",
     "ragged_dot_general",
+    "register",
     "tgmm",
 ]

@@ -51,10 +51,19 @@ def _load():
     return library
 
 
-def register():
-    """Makes the handlers known to XLA; a second call does nothing."""
+def load():
+    """cadre_jax.so, with its handlers known to XLA."""
     with _lock:
         return _load()
+
+
+def register():
+    """Makes the handlers known to XLA; a second call does nothing.
+
+    Tracing a call of cadre does this by itself. Only a process that runs a program without tracing it needs it: one that
+    was exported (jax.export) or compiled elsewhere.
+    """
+    load()
 
 
 def check():
@@ -62,4 +71,4 @@ def check():
 
     On a CPU bad sizes raise in the call itself, so there is nothing to report.
     """
-    _library.check(register().cadre_jax_check())
+    _library.check(load().cadre_jax_check())

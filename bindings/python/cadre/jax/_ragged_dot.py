@@ -215,16 +215,14 @@ def _ragged_batch(product, dtype):
     lhs, rhs = product.lhs, product.rhs
     _, (lhs_batch, _) = product.numbers.dot_dimension_numbers
     product.sizes_over(_sizes_of(lhs, lhs_batch[: lhs_batch.index(product.ragged_dim)]))
-    wide = jnp.promote_types(lhs.dtype, rhs.dtype)
-    if wide == jnp.int8:
-        accumulator = jnp.int32
-    else:
-        accumulator = dtype if dtype == wide else jnp.promote_types(wide, jnp.float32)
+    wide = _arguments.out_dtype(product.op, lhs, rhs, None)
+    if wide != jnp.int32:  # int8 x int8 is what lax itself adds in int32
+        lhs, rhs = lhs.astype(wide), rhs.astype(wide)
     out = lax.dot_general(
-        lhs.astype(wide),
-        rhs.astype(wide),
+        lhs,
+        rhs,
         product.numbers.dot_dimension_numbers,
         precision=lax.Precision.DEFAULT if product.precision else lax.Precision.HIGHEST,
-        preferred_element_type=accumulator,
+        preferred_element_type=dtype if dtype == wide else _arguments.accumulator(wide),
     )
     return out.astype(dtype)
