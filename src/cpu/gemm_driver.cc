@@ -79,6 +79,7 @@ Status multiply_items(const std::vector<GemmItem>& items, const GemmPlan& plan,
                       std::vector<const PackedMatrix*> packed) {
   GemmPlan used = plan;
   if (total_work(items) < kMinParallelWork) used.threads = 1;
+  used.units_per_thread = choose_units_per_thread(items, used);
   packed.resize(items.size(), nullptr);
   SharedPanels shared;
   const Status no_memory = Status::internal("cpu: no memory for packed panels");

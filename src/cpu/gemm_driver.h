@@ -16,6 +16,9 @@ struct GemmPlan {
   const GemmKernel* kernel;
   Blocking blocking;
   int threads;
+  /// Units of work for each thread: with six, the last ones finish within a few percent of each
+  /// other whatever the routing; fewer and larger ones pack less (choose_units_per_thread).
+  int units_per_thread = 6;
 };
 
 /// Computes every item. The bits of an element depend on its row of A, its column of B and the

@@ -3,12 +3,13 @@
 #include "cpu/work_units.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <queue>
 
 namespace cadre::cpu {
 namespace {
 
-/// With this many units for each thread the last ones finish within a few percent of each other.
-constexpr int64_t kUnitsPerThread = 6;
 /// Below this a unit costs more to hand out and to pack for than it saves.
 constexpr int64_t kMinUnitColumns = 128;
 constexpr int64_t kMinUnitRows = 128;
@@ -17,6 +18,9 @@ constexpr int64_t kMinUnitRows = 128;
 constexpr int64_t kMinSharingUnits = 8;
 /// From about three row tiles on a packed block of B pays for itself.
 constexpr int64_t kMaxResidentRows = 48;
+
+/// The share of a unit by which one thread may fall behind the others.
+constexpr double kStraggling = 0.02;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -41,25 +45,42 @@ bool stays_resident(const GemmItem& item, const GemmPlan& plan) {
 
 int64_t wanted_units(const GemmItem& item, double total, const GemmPlan& plan) {
   if (plan.threads == 1) return 1;
-  const double unit_cost = total / static_cast<double>(plan.threads * kUnitsPerThread);
-  return static_cast<int64_t>(cost_of(item) / std::max(unit_cost, 1.0)) + 1;
+  const double unit_cost = total / static_cast<double>(plan.threads * plan.units_per_thread);
+  // A hair more than a whole number of units is none more.
+  return std::max<int64_t>(
+      static_cast<int64_t>(std::ceil(cost_of(item) / std::max(unit_cost, 1.0) - 0.01)), 1);
 }
 
-/// Columns first: a narrower block of B is still packed once, by the thread that uses it. Rows
-/// where that isn't enough.
+/// Multiply-adds of the largest piece and, in the same currency, packing its rows of A and columns
+/// of B.
+double piece_cost(const GemmItem& item, const Cut& cut, const GemmPlan& plan) {
+  const GemmKernel& kernel = *plan.kernel;
+  const int64_t rows = ceil_div(ceil_div(item.m, kernel.mr), cut.rows) * kernel.mr;
+  const int64_t columns = ceil_div(ceil_div(item.n, kernel.nr), cut.columns) * kernel.nr;
+  return static_cast<double>(rows * columns + kernel.pack_cost * (rows + columns)) *
+         static_cast<double>(item.k + 16);
+}
+
+/// As many pieces as are wanted, or as there can be, in the shape that packs least.
 Cut cut_of(const GemmItem& item, double total, const GemmPlan& plan) {
   const GemmKernel& kernel = *plan.kernel;
   const int64_t panels = ceil_div(item.n, kernel.nr);
   const int64_t wanted = wanted_units(item, total, plan);
   const int64_t most_columns = std::min(std::max<int64_t>(item.n / kMinUnitColumns, 1), panels);
   if (stays_resident(item, plan)) return {1, std::min(wanted, most_columns)};
-  Cut cut{ceil_div(item.m, plan.blocking.m_block), 1};
-  if (cut.rows * cut.columns >= wanted) return cut;
-  cut.columns =
-      std::clamp(ceil_div(wanted, cut.rows), cut.columns, std::max(most_columns, cut.columns));
-  const int64_t most_rows = std::max(item.m / kMinUnitRows, cut.rows);
-  cut.rows = std::clamp(ceil_div(wanted, cut.columns), cut.rows, most_rows);
-  return cut;
+  const int64_t fewest_rows = ceil_div(item.m, plan.blocking.m_block);
+  const int64_t most_rows = std::max(item.m / kMinUnitRows, fewest_rows);
+  Cut best{most_rows, most_columns};
+  double best_cost = 0;
+  for (int64_t rows = fewest_rows; rows <= most_rows; ++rows) {
+    const int64_t columns = ceil_div(wanted, rows);
+    if (columns > most_columns) continue;
+    const Cut cut{rows, std::max<int64_t>(columns, 1)};
+    const double cost = piece_cost(item, cut, plan) * static_cast<double>(cut.rows * cut.columns);
+    if (best_cost == 0 || cost < best_cost) best = cut, best_cost = cost;
+    if (columns <= 1) break;
+  }
+  return best;
 }
 
 }  // namespace
@@ -73,6 +94,45 @@ double total_work(const std::vector<GemmItem>& items) {
 bool shares_packed_b(const GemmItem& item, double total, const GemmPlan& plan) {
   if (plan.threads == 1 || item.m == 0 || item.n == 0 || stays_resident(item, plan)) return false;
   return cut_of(item, total, plan).rows >= kMinSharingUnits;
+}
+
+int choose_units_per_thread(const std::vector<GemmItem>& items, const GemmPlan& plan) {
+  const auto threads = static_cast<size_t>(plan.threads);
+  // Many experts are units enough, and units of few rows pack little.
+  const bool few = items.size() <= 8 * threads;
+  const bool any_blocked = std::any_of(items.begin(), items.end(), [&](const GemmItem& item) {
+    return item.m > 0 && item.n > 0 && !stays_resident(item, plan);
+  });
+  if (threads == 1 || !few || !any_blocked) return plan.units_per_thread;
+  const double total = total_work(items);
+  int best = plan.units_per_thread;
+  double best_end = 0;
+  for (const int candidate : {1, 2, 3, 4, 6}) {
+    GemmPlan tried = plan;
+    tried.units_per_thread = candidate;
+    std::vector<double> costs;
+    for (const GemmItem& item : items) {
+      if (item.m == 0 || item.n == 0) continue;
+      const Cut cut = cut_of(item, total, tried);
+      costs.insert(costs.end(), static_cast<size_t>(cut.rows * cut.columns),
+                   piece_cost(item, cut, tried));
+    }
+    std::sort(costs.begin(), costs.end(), std::greater<>());
+    // Each unit, the largest first, goes to the thread that is free first.
+    std::priority_queue<double, std::vector<double>, std::greater<>> free_at(
+        std::greater<>(), std::vector<double>(threads, 0.0));
+    double end = 0;
+    for (const double cost : costs) {
+      const double done = free_at.top() + cost;
+      free_at.pop();
+      free_at.push(done);
+      end = std::max(end, done);
+    }
+    // Threads are not equally fast at all times: what the others wait for is a part of a unit.
+    end += kStraggling * costs.front();
+    if (best_end == 0 || end < best_end) best = candidate, best_end = end;
+  }
+  return best;
 }
 
 std::vector<WorkUnit> make_work_units(const std::vector<GemmItem>& items,

@@ -27,6 +27,10 @@ std::vector<WorkUnit> make_work_units(const std::vector<GemmItem>& items,
                                       const std::vector<const PackedMatrix*>& packed,
                                       const GemmPlan& plan);
 
+/// How finely to cut: of some numbers the one with which the last thread is expected to finish
+/// first, counting what each unit packs.
+int choose_units_per_thread(const std::vector<GemmItem>& items, const GemmPlan& plan);
+
 /// Multiply-adds of all items, weighted as the units are.
 double total_work(const std::vector<GemmItem>& items);
 

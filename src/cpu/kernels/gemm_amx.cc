@@ -21,6 +21,9 @@ constexpr int kRows = 2 * kTileRows;
 constexpr int kNr = 32;
 constexpr int64_t kStepGranules = 16;
 constexpr int64_t kRowBytes = kPackedRowStride * 4;
+// A line of 64 bytes takes about five cycles to pack, in which tiles multiply and add 2560 pairs of
+// its 32 values.
+constexpr int kPackCost = 80;
 constexpr int64_t kPanelRowBytes = int64_t{kNr} * 4;  // of packed B, and of the accumulators
 
 // Tiles 0 to 3: accumulators (top left, top right, bottom left, bottom right); 4, 5: A; 6, 7: B.
@@ -95,7 +98,7 @@ void multiply_panels(const TileArgs& t) {
       }
     }
     for (int64_t g = 0; g < t.granules; g += kStepGranules) {
-      advance_prefetch(*t.prefetch);
+      advance_prefetch(*t.prefetch, t.prefetch->lines);
       if (!t.first) prefetch_accumulators(acc + t.acc_panel_bytes, g / kStepGranules);
       _tile_loadd(6, b, kPanelRowBytes);
       _tile_loadd(7, b + kTileBytes, kPanelRowBytes);
@@ -158,6 +161,7 @@ const GemmKernel kGemmAmxBf16 = {.name = "amx_bf16",
                                  .subtracts_surplus = false,
                                  .source_dtype = DType::kInvalid,
                                  .column_rows = 0,
+                                 .pack_cost = kPackCost,
                                  .pack_a = &pack_a_from<PairLoaderBf16>,
                                  .pack_b = &pack_b_steps<PairLoaderBf16>,
                                  .multiply = &multiply_tiles<ProductBf16>,
@@ -173,6 +177,7 @@ const GemmKernel kGemmAmxInt8 = {.name = "amx_int8",
                                  .subtracts_surplus = false,
                                  .source_dtype = DType::kInvalid,
                                  .column_rows = 0,
+                                 .pack_cost = kPackCost,
                                  .pack_a = &pack_a_from<QuadLoaderInt8<0>>,
                                  .pack_b = &pack_b_steps<QuadLoaderInt8<0>>,
                                  .multiply = &multiply_tiles<ProductInt8>,

@@ -89,6 +89,7 @@ struct GemmKernel {
   bool subtracts_surplus;  // multiply needs a_surplus once for each packed stretch of A
   DType source_dtype;      // of a B that is read as it lies, in either of its two orders
   int column_rows;         // with columns contiguous along k, for at most this many rows
+  int pack_cost = 6;       // multiply-adds that take as long as packing one value
 
   // dst rows of kPackedRowStride granules <- a[rows, k].
   void (*pack_a)(const MatrixRef& a, int64_t rows, int64_t k, void* dst);
