@@ -13,6 +13,8 @@ struct Blocking {
   int64_t b_bytes_max;  ///< a block of B that is packed and then used for many rows
   int64_t m_block;      ///< rows that use one packed block before their results leave the cache
   int64_t a_kept_bytes_max;  ///< packed A that stays for all columns, of all threads together
+  int64_t kept_k_block;      ///< then: k values of a block
+  int64_t kept_b_bytes_max;  ///< and a block of B
   int64_t a_bytes_max;       ///< few rows: packed A of at most this stays resident
   int64_t piece_k;           ///< few rows: k values of a piece of B that is packed and used at once
   int64_t row_bytes;         ///< few rows, B contiguous along n: bytes of a row taken side by side

@@ -15,20 +15,25 @@ constexpr int64_t kBlockPrefetchLines = 4;
 /// side as fit into the cache with that.
 UnitRun::Blocks UnitRun::cut_into_blocks() const {
   Blocks blocks{};
+  const bool fits = fits_packed_a();
   if (unit_.packed) {
     blocks.k_count = unit_.packed->layout.blocks();
     blocks.k = unit_.packed->layout.k_block;
   } else {
     const int64_t step = std::max<int64_t>(int64_t{16} * kernel_.granule_k, kernel_.k_step);
-    blocks.k_count = std::max<int64_t>(ceil_div(item_.k, blocking_.k_block), 1);
+    const int64_t most_k = fits ? blocking_.kept_k_block : blocking_.k_block;
+    blocks.k_count = std::max<int64_t>(ceil_div(item_.k, most_k), 1);
     blocks.k = round_up(std::max<int64_t>(ceil_div(item_.k, blocks.k_count), 1), step);
   }
   // Where B is packed from columns that lie apart, its source needs room beside it.
-  const int64_t b_bytes = reads_source() ? blocking_.b_bytes_max : blocking_.b_bytes_max * 2 / 3;
+  const int64_t b_bytes = fits             ? blocking_.kept_b_bytes_max
+                          : reads_source() ? blocking_.b_bytes_max
+                                           : blocking_.b_bytes_max * 2 / 3;
   const int64_t k = std::min(blocks.k, std::max<int64_t>(item_.k, 1));
   const int64_t most = std::max<int64_t>(b_bytes / b_panel_bytes(k), 1);
   blocks.n_count = ceil_div(panels_, most);
   blocks.panels = ceil_div(panels_, blocks.n_count);
+  blocks.keeps_a = fits && blocks.n_count > 1;
   return blocks;
 }
 
@@ -70,17 +75,16 @@ void UnitRun::multiply_tile(const TileArgs& args, const Block& block, int64_t ti
   multiply(whole, end, walk);
 }
 
-/// A is packed for each block of columns, which leaves it in L1 at the price of a copy. Only where
-/// it must be transposed is it cheaper to keep it for all columns.
-bool UnitRun::keeps_packed_a() const {
-  return a_.col_stride != 1 && rows_ * granules_of(item_.k) * kernel_.granule_bytes <=
-                                   blocking_.a_kept_bytes_max / threads_;
+/// All of A, packed, stays in this thread's share of L3.
+bool UnitRun::fits_packed_a() const {
+  return rows_ * granules_of(item_.k) * kernel_.granule_bytes <=
+         blocking_.a_kept_bytes_max / threads_;
 }
 
 bool UnitRun::blocked() {
   const Blocks blocks = cut_into_blocks();
   const int64_t a_row_bytes = kPackedRowStride * kernel_.granule_bytes;
-  const bool keeps_a = blocks.n_count > 1 && keeps_packed_a();
+  const bool keeps_a = blocks.keeps_a;
   const int64_t acc_tiles = blocks.k_count > 1 ? tiles_ : 1;
   const int64_t acc_bytes = blocks.panels * acc_tile_bytes();
   const int64_t sizes[] = {keeps_a ? blocks.k_count * rows_ * a_row_bytes : a_tile_bytes(),

@@ -136,6 +136,7 @@ class UnitRun {
   struct Blocks {
     int64_t k_count, k;       ///< blocks along k, and k values of one
     int64_t n_count, panels;  ///< blocks along n, and panels of one
+    bool keeps_a;             ///< packed A stays for the next block of columns
   };
   struct Block {
     int64_t k_index, k0, k;
@@ -145,7 +146,7 @@ class UnitRun {
   };
   Blocks cut_into_blocks() const;
   Block block_at(const Blocks& blocks, int64_t index) const;
-  bool keeps_packed_a() const;
+  bool fits_packed_a() const;
   void pack_block(const Block& block, int64_t source_panels, char* b_memory) const;
   void multiply_tile(const TileArgs& args, const Block& block, int64_t tile, int64_t begin,
                      int64_t end, PrefetchWalk* first_walk, PrefetchWalk* walk) const;

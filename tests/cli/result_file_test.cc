@@ -105,9 +105,7 @@ TEST_F(ResultFile, ThatCannotBeWrittenIsAnErrorBeforeAnythingIsMeasured) {
   const struct {
     std::string path;
     const char* reason;
-  } bad[] = {{nowhere, "No such file or directory"},
-             {folder_.string(), "it is a folder"},
-             {"/proc/version", ""}};  // nobody's to write, not even root's
+  } bad[] = {{nowhere, "No such file or directory"}, {folder_.string(), "it is a folder"}};
   for (const auto& row : bad) {
     const CliResult result = run_cli("bench --device cpu --json '" + row.path + "'");
     EXPECT_EQ(result.exit_code, 2) << row.path;
@@ -119,6 +117,14 @@ TEST_F(ResultFile, ThatCannotBeWrittenIsAnErrorBeforeAnythingIsMeasured) {
   const CliResult unnamed = run_cli("bench --device cpu --json ''");
   EXPECT_EQ(unnamed.exit_code, 2);
   EXPECT_THAT(unnamed.err, HasSubstr("--json: expected the name of a file"));
+}
+
+TEST_F(ResultFile, ThatMayNotBeWrittenIsAnError) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
+  write_old();
+  fs::permissions(path(), fs::perms::owner_read);
+  EXPECT_EQ(run_cli("bench --device cpu --json " + path()).exit_code, 2);
+  EXPECT_EQ(content(path()), kOld);
 }
 
 TEST_F(ResultFile, HoldsOnlyVariablesThatMatterQuotedForAShell) {

@@ -127,6 +127,10 @@ void pack_panel_across(const typename Loader::Elem* src, int64_t k_stride, int64
   }
 }
 
+// Columns that are contiguous along k are packed so many vectors of k at a time, all columns of the
+// panel: the lines written stay in L1 until they are full.
+inline constexpr int64_t kVectorsOfChunk = 2;
+
 // Whole vectors of k of kColumns columns that are contiguous along k, transposed. Eight columns at
 // a time are better than sixteen: with a stride of a power of two all their lines share one set of
 // L1.
@@ -167,11 +171,19 @@ void pack_panel_along(const typename Loader::Elem* src, int64_t col_stride, int6
   constexpr int64_t kStep = kLanes * Loader::kGranuleK;
   constexpr int64_t kRowBytes = kNr * Loader::kGranuleBytes;
   const int64_t granules = divide_up(k, Loader::kGranuleK);
+  const int64_t whole_columns = cols / kLanes * kLanes;
+  const int64_t whole_k = k / kStep * kStep;
+  for (int64_t p = 0; p < whole_k; p += kVectorsOfChunk * kStep) {
+    const int64_t chunk_k = smaller(kVectorsOfChunk * kStep, whole_k - p);
+    char* const d = dst + p / Loader::kGranuleK * kRowBytes;
+    for (int64_t j = 0; j < whole_columns; j += kLanes)
+      pack_columns<Loader, kNr>(src + j * col_stride + p, col_stride, chunk_k,
+                                d + j * Loader::kGranuleBytes, ahead_bytes);
+  }
   for (int64_t j = 0; j < kNr; j += kLanes) {
     const typename Loader::Elem* s = src + j * col_stride;
     char* d = dst + j * Loader::kGranuleBytes;
-    int64_t p = j + kLanes <= cols ? k / kStep * kStep : 0;
-    pack_columns<Loader, kNr>(s, col_stride, p, d, ahead_bytes);
+    int64_t p = j < whole_columns ? whole_k : 0;
     for (d += p / Loader::kGranuleK * kRowBytes; p < k; p += kStep, d += kLanes * kRowBytes) {
       typename Loader::Reg block[kLanes];
       for (int64_t i = 0; i < kLanes; ++i)

@@ -26,11 +26,13 @@ namespace {
 // A transposed block of B takes as many registers as it has lanes; the accumulators need the rest.
 inline constexpr int kMaxColumnRows = 8;
 
-// Prefetches are spread over the loop: some lines in every kPrefetchGranules steps.
+// Prefetches are spread over the loop: some lines in every kPrefetchGranules steps, a part of them
+// in each kPrefetchSteps, because many at a time hold up the loads of the products.
 inline constexpr int64_t kPrefetchGranules = 16;
+inline constexpr int64_t kPrefetchSteps = 4;
 
-inline void advance_prefetch(PrefetchWalk& walk) {
-  for (int64_t line = 0; line < walk.lines && walk.rows_left > 0; ++line) {
+inline void advance_prefetch(PrefetchWalk& walk, int64_t lines) {
+  for (int64_t line = 0; line < lines && walk.rows_left > 0; ++line) {
     __builtin_prefetch(walk.row + walk.column_bytes, 0, 2);
     walk.column_bytes += 64;
     if (walk.column_bytes >= walk.row_bytes) {
@@ -90,12 +92,27 @@ inline void prefetch_tile(const char* next, int64_t granule) {
   __builtin_prefetch(next + offset + 64, 1, 3);
 }
 
+// The rows of the result that this tile will be stored to, one at a time: stores to lines that are
+// in no cache would otherwise hold up everything behind them.
+template <class Op, int kRows>
+inline void prefetch_out(const TileArgs& t, int64_t panel, int64_t granule) {
+  constexpr int64_t kRowBytes = int64_t{Op::kVectors} * Op::kLanes * Op::kGranuleBytes;
+  const int64_t row = granule / kPrefetchGranules;
+  if (row >= kRows) return;
+  const char* const out = static_cast<const char*>(t.out) + panel * t.out_panel_bytes;
+  for (int64_t byte = 0; byte < kRowBytes; byte += 64)
+    __builtin_prefetch(out + row * t.out_row_bytes + byte, 1, 3);
+}
+
 template <class Op, int kRows, BFrom kFrom>
 void multiply_rows(const TileArgs& t) {
   constexpr int kV = Op::kVectors;
   constexpr int64_t kVecBytes = Op::kLanes * Op::kGranuleBytes;
   constexpr int64_t kRowBytes = kPackedRowStride * Op::kGranuleBytes;
   const int64_t b_step = t.b_granule_bytes;
+  const int64_t lines =
+      (t.prefetch->lines * kPrefetchSteps + kPrefetchGranules - 1) / kPrefetchGranules;
+  const bool prefetches_out = t.out != nullptr && !t.out_past_cache;
   for (int64_t panel = 0; panel < t.panels; ++panel) {
     const char* a = static_cast<const char*>(t.a);
     const char* b = static_cast<const char*>(t.b) + panel * t.b_panel_bytes;
@@ -134,10 +151,13 @@ void multiply_rows(const TileArgs& t) {
     };
     int64_t done = 0;
     for (; done + kPrefetchGranules <= t.granules; done += kPrefetchGranules) {
-      advance_prefetch(*t.prefetch);
       if (!t.first) prefetch_tile<Op, kRows>(acc_memory + t.acc_panel_bytes, done);
+      if (prefetches_out) prefetch_out<Op, kRows>(t, panel, done);
+      for (int64_t i = 0; i < kPrefetchGranules; i += kPrefetchSteps) {
+        advance_prefetch(*t.prefetch, lines);
 #pragma GCC unroll 4
-      for (int64_t i = 0; i < kPrefetchGranules; ++i) step();
+        for (int64_t j = 0; j < kPrefetchSteps; ++j) step();
+      }
     }
     for (; done < t.granules; ++done) step();
 
