@@ -13,6 +13,7 @@ struct Entry {
   size_t size_bytes;
 };
 
+// In the order of the enumeration, from 1 on.
 constexpr std::array kEntries = {
     Entry{DType::kF64, "f64", 8},   Entry{DType::kF32, "f32", 4},   Entry{DType::kBF16, "bf16", 2},
     Entry{DType::kF16, "f16", 2},   Entry{DType::kI8, "i8", 1},     Entry{DType::kI32, "i32", 4},
@@ -20,27 +21,36 @@ constexpr std::array kEntries = {
     Entry{DType::kE5M2, "e5m2", 1}, Entry{DType::kE8M0, "e8m0", 1},
 };
 
-template <typename Match>
-const Entry* find(Match match) {
-  const auto* entry = std::find_if(kEntries.begin(), kEntries.end(), match);
-  return entry == kEntries.end() ? nullptr : entry;
+constexpr bool in_order() {
+  for (size_t i = 0; i < kEntries.size(); ++i) {
+    if (static_cast<size_t>(kEntries[i].dtype) != i + 1) return false;
+  }
+  return true;
+}
+static_assert(in_order());
+
+/// Null for a value outside the enumeration.
+const Entry* find(DType dtype) {
+  const auto index = static_cast<size_t>(static_cast<int32_t>(dtype)) - 1;
+  return index < kEntries.size() ? &kEntries[index] : nullptr;
 }
 
 }  // namespace
 
 size_t size_of(DType dtype) {
-  const Entry* entry = find([&](const Entry& e) { return e.dtype == dtype; });
+  const Entry* entry = find(dtype);
   return entry ? entry->size_bytes : 0;
 }
 
 std::string_view name_of(DType dtype) {
-  const Entry* entry = find([&](const Entry& e) { return e.dtype == dtype; });
+  const Entry* entry = find(dtype);
   return entry ? entry->name : "invalid";
 }
 
 DType dtype_from_name(std::string_view name) {
-  const Entry* entry = find([&](const Entry& e) { return e.name == name; });
-  return entry ? entry->dtype : DType::kInvalid;
+  const auto* entry = std::find_if(kEntries.begin(), kEntries.end(),
+                                   [&](const Entry& each) { return each.name == name; });
+  return entry == kEntries.end() ? DType::kInvalid : entry->dtype;
 }
 
 bool is_float(DType dtype) {

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <tuple>
 #include <vector>
 
 namespace cadre::cuda {
@@ -99,6 +101,28 @@ bool encode_tensor_map(const TensorMapSpec& spec, CUtensorMap* map) {
     entry = {spec, encoded};
   }
   *map = entry.map;
+  return true;
+}
+
+bool encode_tensor_maps(const TensorMapSpec& spec, const BoxHeights& boxes, CUtensorMap* maps) {
+  struct Set {
+    TensorMapSpec spec;
+    BoxHeights boxes;
+    std::array<CUtensorMap, std::tuple_size_v<BoxHeights>> maps;
+  };
+  constexpr size_t kSets = 128;
+  thread_local std::vector<Set> cache(kSets);
+  Set& set = cache[(hash_of(spec) + boxes[0]) % kSets];
+  if (!(set.spec == spec && set.boxes == boxes)) {
+    Set made{spec, boxes, {}};
+    for (size_t i = 0; i < boxes.size(); ++i) {
+      TensorMapSpec one = spec;
+      one.box[1] = boxes[i];
+      if (!encode(one, &made.maps[i])) return false;
+    }
+    set = made;
+  }
+  std::copy(set.maps.begin(), set.maps.end(), maps);
   return true;
 }
 

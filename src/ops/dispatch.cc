@@ -2,7 +2,6 @@
 #include "ops/dispatch.h"
 
 #include <algorithm>
-#include <array>
 
 #include "backend/registry.h"
 #include "ops/memory_span.h"
@@ -191,29 +190,26 @@ void check_overlaps(Checker& checker, const Call& call, std::string_view output)
     }
   }
   const bool own_names = call.problem.op == plan::Op::kGroupedGemm;
-  std::array<NamedSpans, 10> inputs;
-  size_t count = 0;
-  const auto add = [&](std::string_view argument, const auto& tensor) {
-    if (tensor.given()) inputs[count++] = {argument, spans_of(tensor)};
+  OverlapCheck check(checker, output, spans_of_result(out));
+  const auto input = [&check](std::string_view argument, const auto& tensor) {
+    if (tensor.given()) check.input(argument, spans_of(tensor));
   };
-  const auto add_indices = [&](std::string_view argument, const GroupSizes& sizes) {
-    inputs[count++] = {argument,
-                       spans_of(TensorView::contiguous(sizes.data, sizes.dtype, {sizes.count}))};
+  const auto indices = [&check](std::string_view argument, const GroupSizes& sizes) {
+    check.input(argument, spans_of(TensorView::contiguous(sizes.data, sizes.dtype, {sizes.count})));
   };
-  add(own_names ? "a" : "lhs", operands.lhs);
-  add(own_names ? "b" : "rhs", operands.rhs);
-  add("bias", operands.bias);
-  add("bias_scale", operands.bias_scale);
-  add("row_scale", operands.row_scale);
-  add("alpha", operands.alpha.per_group);
-  add("beta", operands.beta.per_group);
-  add_indices("group_sizes", operands.group_sizes);
+  input(own_names ? "a" : "lhs", operands.lhs);
+  input(own_names ? "b" : "rhs", operands.rhs);
+  input("bias", operands.bias);
+  input("bias_scale", operands.bias_scale);
+  input("row_scale", operands.row_scale);
+  input("alpha", operands.alpha.per_group);
+  input("beta", operands.beta.per_group);
+  indices("group_sizes", operands.group_sizes);
   const GroupOffset& offset = operands.group_offset;
   if (offset.device_value != nullptr) {
-    add_indices("group_offset", {offset.device_value, offset.dtype, 1});
+    indices("group_offset", {offset.device_value, offset.dtype, 1});
   }
-  if (!same_memory(operands.c, out)) inputs[count++] = {"c", spans_of_result(operands.c)};
-  check_overlap(checker, output, spans_of_result(out), std::span(inputs).first(count));
+  if (!same_memory(operands.c, out)) check.input("c", spans_of_result(operands.c));
 }
 
 Status run(Context& context, const Call& call, const CallOptions& options) {

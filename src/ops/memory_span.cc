@@ -254,80 +254,55 @@ void check_packed_bounds(Checker& checker, std::string_view argument, const Grou
   }
 }
 
-namespace {
-
-/// Many outputs, sorted by address: `reach[i]` is the highest end of outputs 0 to i, so that a
-/// search from behind can stop. Interleaved columns of one buffer may lie inside each other's
-/// spans.
-class SortedSpans {
- public:
-  explicit SortedSpans(const MemorySpans& spans) {
-    for (const MemorySpan& span : spans) {
-      if (span.begin != span.end) sorted_.push_back(span);
-    }
-    std::sort(sorted_.begin(), sorted_.end(),
-              [](const MemorySpan& a, const MemorySpan& b) { return a.begin < b.begin; });
-    for (const MemorySpan& span : sorted_) {
-      reach_.push_back(reach_.empty() ? span.end : std::max(reach_.back(), span.end));
-    }
+OverlapCheck::OverlapCheck(Checker& checker, std::string_view output, const MemorySpans& out)
+    : checker_(checker), output_(output) {
+  if (out.size() <= 1) {
+    only_ = *out.begin();
+    return;
   }
-
-  bool overlap_each_other() const {
-    for (size_t i = 1; i < sorted_.size(); ++i) {
-      if (meet_before(sorted_[i], i)) return true;
-    }
-    return false;
+  for (const MemorySpan& span : out) {
+    if (span.begin != span.end) sorted_.push_back(span);
   }
-
-  bool meet(const MemorySpan& span) const {
-    const auto behind = std::lower_bound(
-        sorted_.begin(), sorted_.end(), span.end,
-        [](const MemorySpan& candidate, uintptr_t end) { return candidate.begin < end; });
-    return meet_before(span, static_cast<size_t>(behind - sorted_.begin()));
+  std::sort(sorted_.begin(), sorted_.end(),
+            [](const MemorySpan& a, const MemorySpan& b) { return a.begin < b.begin; });
+  for (const MemorySpan& span : sorted_) {
+    reach_.push_back(reach_.empty() ? span.end : std::max(reach_.back(), span.end));
   }
-
- private:
-  bool meet_before(const MemorySpan& span, size_t count) const {
-    for (size_t i = count; i-- > 0 && reach_[i] > span.begin;) {
-      if (overlap(sorted_[i], span)) return true;
-    }
-    return false;
-  }
-
-  std::vector<MemorySpan> sorted_;
-  std::vector<uintptr_t> reach_;
-};
-
-/// The first input that `meets` is true of fails the check.
-template <typename Meets>
-void check_inputs(Checker& checker, std::string_view output, std::span<const NamedSpans> inputs,
-                  const Meets& meets) {
-  for (const NamedSpans& input : inputs) {
-    for (const MemorySpan& span : input.spans) {
-      if (!meets(span)) continue;
-      checker.fail(output, " overlaps ", input.argument, ", expected separate memory");
-      return;
-    }
+  for (size_t i = 1; i < sorted_.size(); ++i) {
+    if (!meets_before(sorted_[i], i)) continue;
+    checker_.fail(output_, ": two groups share memory, expected separate outputs");
+    return;
   }
 }
 
-}  // namespace
+bool OverlapCheck::meets_before(const MemorySpan& span, size_t count) const {
+  for (size_t i = count; i-- > 0 && reach_[i] > span.begin;) {
+    if (overlap(sorted_[i], span)) return true;
+  }
+  return false;
+}
+
+bool OverlapCheck::meets(const MemorySpan& span) const {
+  if (sorted_.empty()) return overlap(only_, span);
+  const auto behind = std::lower_bound(
+      sorted_.begin(), sorted_.end(), span.end,
+      [](const MemorySpan& candidate, uintptr_t end) { return candidate.begin < end; });
+  return meets_before(span, static_cast<size_t>(behind - sorted_.begin()));
+}
+
+void OverlapCheck::input(std::string_view argument, const MemorySpans& spans) {
+  for (const MemorySpan& span : spans) {
+    if (!meets(span)) continue;
+    checker_.fail(output_, " overlaps ", argument, ", expected separate memory");
+    return;
+  }
+}
 
 void check_overlap(Checker& checker, std::string_view output, const MemorySpans& out,
                    std::span<const NamedSpans> inputs) {
-  if (!checker.ok() || out.size() == 0) return;
-  if (out.size() == 1) {
-    const MemorySpan& only = *out.begin();
-    check_inputs(checker, output, inputs,
-                 [&](const MemorySpan& span) { return overlap(only, span); });
-    return;
-  }
-  const SortedSpans sorted(out);
-  if (sorted.overlap_each_other()) {
-    checker.fail(output, ": two groups share memory, expected separate outputs");
-    return;
-  }
-  check_inputs(checker, output, inputs, [&](const MemorySpan& span) { return sorted.meet(span); });
+  if (!checker.ok()) return;
+  OverlapCheck check(checker, output, out);
+  for (const NamedSpans& input : inputs) check.input(input.argument, input.spans);
 }
 
 }  // namespace cadre::ops

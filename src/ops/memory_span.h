@@ -69,7 +69,26 @@ bool overlaps_itself(const int64_t (&dims)[3], const int64_t (&strides)[3]);
 /// kPacked with host dims: every matrix lies in [0, capacity), and explicit offsets don't collide.
 void check_packed_bounds(Checker& checker, std::string_view argument, const GroupedTensor& tensor);
 
-/// Fails when `out` shares memory with itself or with any of `inputs`.
+/// Fails when an output shares memory with itself, or with an input.
+class OverlapCheck {
+ public:
+  OverlapCheck(Checker& checker, std::string_view output, const MemorySpans& out);
+  void input(std::string_view argument, const MemorySpans& spans);
+
+ private:
+  bool meets(const MemorySpan& span) const;
+  bool meets_before(const MemorySpan& span, size_t count) const;
+
+  Checker& checker_;
+  std::string_view output_;
+  MemorySpan only_{};  ///< of a single output
+  /// Of many, by address. `reach_[i]` is the highest end of outputs 0 to i, so that a search from
+  /// behind can stop: interleaved columns of one buffer may lie inside each other's spans.
+  std::vector<MemorySpan> sorted_;
+  std::vector<uintptr_t> reach_;
+};
+
+/// The same for all inputs at once.
 struct NamedSpans {
   std::string_view argument;
   MemorySpans spans;

@@ -67,10 +67,12 @@ cuda::TensorMapSpec rows_spec(const GmmCall& call, const void* base, int64_t str
 
 bool encode_maps(const GmmCall& call, const GmmInstance& instance, GmmArguments* args) {
   using cuda::encode_tensor_map;
-  bool ok = encode_tensor_map(tokens_spec(call, instance.token_box), &args->tokens_map);
-  for (int i = 0; i < 3; ++i) {
-    ok = ok && encode_tensor_map(tokens_spec(call, 16 * (i + 1)), &args->tokens_rest_maps[i]);
-  }
+  CUtensorMap tokens[4];
+  bool ok =
+      cuda::encode_tensor_maps(tokens_spec(call, instance.token_box),
+                               {static_cast<uint32_t>(instance.token_box), 16, 32, 48}, tokens);
+  args->tokens_map = tokens[0];
+  std::copy(tokens + 1, tokens + 4, args->tokens_rest_maps);
   ok = ok && encode_tensor_map(weights_spec(call), &args->weights_map);
   const void* out = base_or_any(call.out, call.out_list);
   // A map needs a column; without a whole piece of 16 bytes this one is never used.
