@@ -7,11 +7,25 @@ import shlex
 from pathlib import Path
 
 _ENDING = ".partial"
+#: Variables that change what is measured: names, or beginnings of names.
+_VARIABLES = (
+    *("CADRE_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "CUBLAS_", "XLA_", "JAX_"),
+    *("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING"),
+    *("CUDA_VISIBLE_DEVICES", "NVIDIA_TF32_OVERRIDE"),
+)
+#: Where things lie is another matter on every machine.
+_PLACES = ("CADRE_LIBRARY", "CADRE_CUBLAS")
 
 
 def write(path, command, machine, results):
     """What there is so far. Whoever reads it may end this process at any time."""
-    document = {"schema": 1, "machine": machine, "command": command, "results": results}
+    document = {
+        "schema": 2,
+        "machine": machine,
+        "command": command,
+        "environment": environment(),
+        "results": results,
+    }
     Path(f"{path}.new").write_text(json.dumps(document, indent=1) + "\n")
     os.replace(f"{path}.new", f"{path}{_ENDING}")
 
@@ -28,9 +42,19 @@ def read_results(path):
     return []
 
 
+def environment():
+    """The variables that were set and change what is measured."""
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_VARIABLES) and name not in _PLACES
+    }
+
+
 def command_of(script, arguments):
-    """The command that was given, whatever the file is called."""
-    words = ["python", f"bench/rivals/{script}", *arguments]
+    """What to type to repeat the run, whatever the file is called: variables and the command that was given."""
+    variables = [f"{name}={value}" for name, value in environment().items()]
+    words = [*variables, "python", f"bench/rivals/{script}", *arguments]
     for before in range(len(words) - 1):
         if words[before] == "--json":
             words[before + 1] = "FILE"

@@ -30,6 +30,8 @@ def measured(tmp_path, *arguments):
     assert result.returncode == 0, result.stderr
     document = json.loads(output.read_text())
     assert str(tmp_path) not in document["command"]
+    assert document["environment"]["JAX_PLATFORMS"] == "cpu"
+    assert "JAX_PLATFORMS=cpu " in document["command"]
     return document["results"]
 
 
