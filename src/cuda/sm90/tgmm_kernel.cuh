@@ -6,11 +6,7 @@
 //                                     tgmm_load_c -^ (where there is a C)
 #pragma once
 
-#include "cuda/ptx/address.cuh"
-#include "cuda/ptx/mbarrier.cuh"
-#include "cuda/ptx/pdl.cuh"
-#include "cuda/ptx/registers.cuh"
-#include "cuda/ptx/tma.cuh"
+#include "cuda/sm90/cta_roles.cuh"
 #include "cuda/sm90/tgmm_consumer.cuh"
 #include "cuda/sm90/tgmm_output.cuh"
 #include "cuda/sm90/tgmm_plan.cuh"
@@ -21,51 +17,37 @@ namespace cadre::sm90 {
 
 template <typename Traits>
 __device__ void tgmm_init_barriers(TgmmStorage<Traits>& shared) {
-  auto init = [](uint64_t& barrier, int arrivals) {
-    ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals);
-  };
   for (int i = 0; i < Traits::kStages; ++i) {
-    init(shared.stage_full[i], 1);
-    init(shared.stage_empty[i], 1);
+    init_barrier(shared.stage_full[i], 1);
+    init_barrier(shared.stage_empty[i], 1);
   }
   for (int i = 0; i < kTgmmRingSlots; ++i) {
-    init(shared.ring_full[i], 1);
-    init(shared.ring_empty[i], 8 + 2 + Traits::kWithC);  // consumer warps, and threads that feed
+    init_barrier(shared.ring_full[i], 1);
+    init_barrier(shared.ring_empty[i],
+                 8 + 2 + Traits::kWithC);  // consumer warps, and threads that feed
   }
   for (int i = 0; i < Traits::kChunks; ++i) {
-    init(shared.chunk_empty[i], 1);
-    init(shared.chunk_loaded[i], 1);
-    init(shared.chunk_full[i], 4);  // warps
+    init_barrier(shared.chunk_empty[i], 1);
+    init_barrier(shared.chunk_loaded[i], 1);
+    init_barrier(shared.chunk_full[i], 4);  // warps
   }
   for (int i = 0; i < 2; ++i) {
-    init(shared.multiply_turn[i], 1);
-    init(shared.store_turn[i], 4);
+    init_barrier(shared.multiply_turn[i], 1);
+    init_barrier(shared.store_turn[i], 4);
   }
-  ptx::fence_mbarrier_init();
 }
 
 template <typename Traits>
-__global__ void __launch_bounds__(kTgmmThreads, 1)
+__global__ void __launch_bounds__(kCtaThreads, 1)
     tgmm_kernel(const __grid_constant__ TgmmArguments args) {
   extern __shared__ __align__(1024) unsigned char raw[];
   TgmmStorage<Traits>& shared = *reinterpret_cast<TgmmStorage<Traits>*>(raw);
-
-  // Setup, before the grids this one depends on have finished.
-  if (threadIdx.x == 0) {
-    tgmm_init_barriers(shared);
-    ptx::prefetch_tensor_map(&args.lhs_map);
-    ptx::prefetch_tensor_map(&args.rhs_map);
-    ptx::prefetch_tensor_map(&args.out_map);
-  }
-  __syncthreads();
-  ptx::grid_dependency_wait();
-  ptx::grid_dependency_launch();
+  static_assert(kCtaThreads == kTgmmThreads);
+  start_cta([&] { tgmm_init_barriers(shared); }, args.lhs_map, args.rhs_map, args.out_map);
   if (!tgmm_make_plan(shared, args)) return;
-
-  // Roles. Registers: 128 x 40 + 256 x 232 = 64,512, all there are.
   const int warpgroup = ptx::uniform(threadIdx.x / 128);
   if (warpgroup == 0) {
-    ptx::decrease_registers<40>();
+    ptx::decrease_registers<kFeedRegisters>();
     const int warp = ptx::uniform(threadIdx.x / 32);
     const bool first_lane = threadIdx.x % 32 == 0;
     if (warp == 0) {
@@ -78,7 +60,7 @@ __global__ void __launch_bounds__(kTgmmThreads, 1)
       if (first_lane) tgmm_load_c(shared, args);
     }
   } else {
-    ptx::increase_registers<232>();
+    ptx::increase_registers<kMultiplyRegisters>();
     tgmm_consume(shared, args,
                  {.warpgroup = warpgroup - 1,
                   .warp = static_cast<int>(threadIdx.x / 32 % 4),
