@@ -35,6 +35,9 @@ __device__ __forceinline__ int feature_in_block(const ConsumerPlace& place) {
   return 16 * place.warp() + place.lane() / 4;
 }
 
+// A thread's first token of 8 in the accumulators; the other one is the next.
+__device__ __forceinline__ int pair_token() { return 2 * (ptx::thread_index() % 4); }
+
 __device__ __forceinline__ void warpgroup_sync(const ConsumerPlace& place) {
   ptx::named_barrier_sync(1 + place.warpgroup, 128);
 }

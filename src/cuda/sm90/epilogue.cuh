@@ -146,12 +146,13 @@ struct FactorRounding {
   template <typename Inputs>
   __device__ __forceinline__ FactorRounding(const Inputs& inputs, const ConsumerPlace& place,
                                             int feature)
-      : features(inputs, feature + feature_in_block(place)), first_token(2 * (place.lane() % 4)) {}
+      : features(inputs, feature + feature_in_block(place)), first_token(pair_token()) {}
 
   template <typename Inputs>
   __device__ __forceinline__ void values(const Inputs& inputs, const float* acc, int j,
                                          float (&value)[4]) const {
-    const RowFactorPair rows(inputs, 8 * j + first_token);
+    RowFactorPair rows;
+    rows.read(inputs, 8 * j + first_token);
 #pragma unroll
     for (int i = 0; i < 4; ++i) value[i] = features.apply(acc[4 * j + i], i / 2, rows.row[i % 2]);
   }

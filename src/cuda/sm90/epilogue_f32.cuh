@@ -49,7 +49,7 @@ __device__ __forceinline__ void finish_wide(GmmStorage<Traits>& shared, const Gm
                                             const float (&acc)[Traits::kTokens / 2],
                                             const Tile& tile) {
   const int feature = feature_in_block(place);
-  const int first_token = 2 * (place.lane() % 4);
+  const int first_token = pair_token();
   uint32_t offset[4];  // of the thread's two features of two tokens; 8 tokens on is 1024 bytes on
 #pragma unroll
   for (int i = 0; i < 4; ++i) offset[i] = wide_offset(first_token + i % 2, feature + i / 2 * 8);
@@ -69,7 +69,8 @@ __device__ __forceinline__ void finish_wide(GmmStorage<Traits>& shared, const Gm
       for (int i = 0; i < 4; ++i) value[i] = acc[(chunk * 4 + j) * 4 + i];
       if constexpr (kFactors) {
         const FeatureFactors features(shared.inputs, block_feature<Traits>(place, 0) + feature);
-        const RowFactorPair rows(shared.inputs, chunk * kWideChunkTokens + 8 * j + first_token);
+        RowFactorPair rows;
+        rows.read(shared.inputs, chunk * kWideChunkTokens + 8 * j + first_token);
 #pragma unroll
         for (int i = 0; i < 4; ++i) value[i] = features.apply(value[i], i / 2, rows.row[i % 2]);
       }

@@ -26,20 +26,39 @@ __device__ __forceinline__ float read_factor(const FactorVector& vector, int64_t
   }
 }
 
-// Elements `first` and, with `both`, `first + 32` of a vector that begins at `begin`. Of fp32 both
-// loads are on their way before the first one is waited for.
-__device__ __forceinline__ float2 read_two_factors(const FactorVector& vector, int64_t begin,
-                                                   int first, bool both) {
-  float2 values = {0, 0};
+// Elements first, first + 32 and so on of a vector that begins at `begin`, as far as they lie
+// before `end`; the rest of `values` keeps what it holds. All loads are on their way before the
+// first one is waited for.
+template <int kCount>
+__device__ __forceinline__ void read_factors(const FactorVector& vector, int64_t begin, int first,
+                                             int end, float (&values)[kCount]) {
+  const int64_t at = begin + first * vector.stride;
+  const int64_t step = 32 * vector.stride;
   if (vector.kind == ElementKind::kF32) {
-    const float* data = static_cast<const float*>(vector.data) + begin + first * vector.stride;
-    values.x = *data;
-    if (both) values.y = data[32 * vector.stride];
+    const float* data = static_cast<const float*>(vector.data) + at;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (first + 32 * i < end) values[i] = data[i * step];
+    }
+  } else if (vector.kind == ElementKind::kF64) {
+    const double* data = static_cast<const double*>(vector.data) + at;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (first + 32 * i < end) values[i] = static_cast<float>(data[i * step]);
+    }
   } else {
-    values.x = read_factor(vector, first, begin);
-    if (both) values.y = read_factor(vector, first + 32, begin);
+    const uint16_t* data = static_cast<const uint16_t*>(vector.data) + at;
+    uint16_t bits[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) bits[i] = first + 32 * i < end ? data[i * step] : 0;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float value = vector.kind == ElementKind::kBf16
+                              ? __uint_as_float(uint32_t{bits[i]} << 16)
+                              : __half2float(__ushort_as_half(bits[i]));
+      if (first + 32 * i < end) values[i] = value;
+    }
   }
-  return values;
 }
 
 __device__ __forceinline__ bool has_bias(const EpilogueArguments& e) {
@@ -68,7 +87,7 @@ struct RowFactorPair {
   RowFactor row[2];
 
   template <typename Inputs>
-  __device__ __forceinline__ RowFactorPair(const Inputs& inputs, int token) {
+  __device__ __forceinline__ void read(const Inputs& inputs, int token) {
     const float4 both = *reinterpret_cast<const float4*>(&inputs.rows[token]);
     row[0] = {both.x, both.y};
     row[1] = {both.z, both.w};

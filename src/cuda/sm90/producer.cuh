@@ -103,48 +103,85 @@ __device__ void produce_operands(Storage& shared, const GmmArguments& args) {
 inline constexpr int kInputsBarrier = 3;
 constexpr int inputs_threads(int warpgroups) { return 32 + 128 * warpgroups; }
 
-// One warp: the factors of a product tile into shared memory.
-template <typename Traits>
-__device__ __forceinline__ void load_factors(EpilogueInputs<Traits>& inputs,
-                                             const GmmArguments& args, const Tile& tile,
-                                             uint64_t& full) {
-  const EpilogueArguments& epilogue = args.epilogue;
-  const int lane = threadIdx.x % 32;
-  const float alpha = epilogue.alpha.data != nullptr ? read_factor(epilogue.alpha, tile.group)
-                                                     : epilogue.alpha_value;
-  const bool scales_bias = has_bias(epilogue) && epilogue.bias_scale.data != nullptr;
-#pragma unroll 1
-  for (int t = lane; t < tile.rows; t += 64) {
-    const bool both = t + 32 < tile.rows;
-    float2 scale = {1.0f, 1.0f};
-    float2 bias_scale = {1.0f, 1.0f};
+// A lane's share of the row factors of kCount x 32 tokens of a tile, on their way from memory.
+template <int kCount>
+struct LoadedRows {
+  float scale[kCount];
+  float bias_scale[kCount];
+
+  __device__ __forceinline__ LoadedRows(const EpilogueArguments& epilogue, const Tile& tile,
+                                        int first) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) scale[i] = bias_scale[i] = 1.0f;
     if (epilogue.row_scale.data != nullptr) {
-      scale = read_two_factors(epilogue.row_scale, 0, tile.row + t, both);
+      read_factors(epilogue.row_scale, tile.row * epilogue.row_scale.stride, first, tile.rows,
+                   scale);
     }
-    if (scales_bias) bias_scale = read_two_factors(epilogue.bias_scale, 0, tile.row + t, both);
-    inputs.rows[t] = {.product = scale.x * alpha, .bias = scale.x * bias_scale.x};
-    if (both) inputs.rows[t + 32] = {.product = scale.y * alpha, .bias = scale.y * bias_scale.y};
-  }
-  FactorVector bias = epilogue.bias;
-  int64_t begin = tile.group * epilogue.bias_group_stride;
-  if (epilogue.bias_list != nullptr) {
-    bias.data = epilogue.bias_list[tile.group];
-    begin = 0;
-  }
-#pragma unroll 1
-  for (int f = lane; f < Traits::kFeatures; f += 64) {
-    float2 values = {-0.0f, -0.0f};  // x + -0 is x for every x
-    if (bias.data != nullptr && tile.feature + f < args.n) {
-      const bool both = tile.feature + f + 32 < args.n;
-      values = read_two_factors(bias, begin, tile.feature + f, both);
-      if (!both) values.y = -0.0f;
+    if (has_bias(epilogue) && epilogue.bias_scale.data != nullptr) {
+      read_factors(epilogue.bias_scale, tile.row * epilogue.bias_scale.stride, first, tile.rows,
+                   bias_scale);
     }
-    inputs.bias[f] = values.x;
-    inputs.bias[f + 32] = values.y;
   }
-  if (lane == 0) inputs.beta = group_beta(epilogue, tile.group);
-  ptx::mbarrier_arrive(ptx::shared_address(&full));  // each lane: its own writes
-}
+
+  __device__ __forceinline__ void store(RowFactor* rows, int first, int end, float alpha) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (first + 32 * i >= end) break;
+      rows[first + 32 * i] = {.product = scale[i] * alpha, .bias = scale[i] * bias_scale[i]};
+    }
+  }
+};
+
+// One warp: the factors of a product tile. They are asked for all at once and before the place in
+// shared memory is free, so that the products of the tile before hide their latency; those of the
+// last 64 of 256 tokens only then, for want of registers.
+template <typename Traits>
+class LoadedFactors {
+ public:
+  __device__ __forceinline__ LoadedFactors(const GmmArguments& args, const Tile& tile)
+      : rows_(args.epilogue, tile, threadIdx.x % 32) {
+    const EpilogueArguments& epilogue = args.epilogue;
+#pragma unroll
+    for (float& value : bias_) value = -0.0f;  // x + -0 is x for every x
+    if (has_bias(epilogue)) {
+      FactorVector bias = epilogue.bias;
+      int64_t begin = tile.group * epilogue.bias_group_stride;
+      if (epilogue.bias_list != nullptr) {
+        bias.data = epilogue.bias_list[tile.group];
+        begin = 0;
+      }
+      begin += tile.feature * bias.stride;
+      read_factors(bias, begin, threadIdx.x % 32, args.n - tile.feature, bias_);
+    }
+    alpha_ = epilogue.alpha.data != nullptr ? read_factor(epilogue.alpha, tile.group)
+                                            : epilogue.alpha_value;
+    beta_ = group_beta(epilogue, tile.group);
+  }
+
+  __device__ __forceinline__ void store(EpilogueInputs<Traits>& inputs, uint64_t& full,
+                                        const GmmArguments& args, const Tile& tile) const {
+    const int lane = threadIdx.x % 32;
+    rows_.store(inputs.rows, lane, tile.rows, alpha_);
+    if constexpr (Traits::kTokens > kTokensAhead) {
+      constexpr int kRest = (Traits::kTokens - kTokensAhead) / 32;
+      const LoadedRows<kRest> rest(args.epilogue, tile, lane + kTokensAhead);
+      rest.store(inputs.rows, lane + kTokensAhead, tile.rows, alpha_);
+    }
+#pragma unroll
+    for (int i = 0; i < kFeatures; ++i) inputs.bias[lane + 32 * i] = bias_[i];
+    if (lane == 0) inputs.beta = beta_;
+    ptx::mbarrier_arrive(ptx::shared_address(&full));  // each lane: its own writes
+  }
+
+ private:
+  static constexpr int kTokensAhead = Traits::kTokens < 192 ? Traits::kTokens : 192;
+  static constexpr int kFeatures = Traits::kFeatures / 32;  // a lane's
+
+  LoadedRows<kTokensAhead / 32> rows_;
+  float bias_[kFeatures];
+  float alpha_;
+  float beta_;
+};
 
 // The same for all tiles, while their products run.
 template <typename Traits>
@@ -155,8 +192,9 @@ __device__ void produce_epilogue_inputs(GmmStorage<Traits>& shared, const GmmArg
     const Tile tile = take_tile(shared, ring);
     if (Tile::kind(tile.control) == Tile::kEnd) break;
     if (Tile::kind(tile.control) == Tile::kZero || !args.epilogue.has_factors) continue;
+    const LoadedFactors<Traits> factors(args, tile);
     if (used) ptx::named_barrier_sync(kInputsBarrier, inputs_threads(kConsumers));
-    load_factors<Traits>(shared.inputs, args, tile, shared.inputs_full);
+    factors.store(shared.inputs, shared.inputs_full, args, tile);
     used = true;
   }
   if (used) ptx::named_barrier_sync(kInputsBarrier, inputs_threads(kConsumers));

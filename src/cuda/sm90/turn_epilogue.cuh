@@ -21,74 +21,108 @@ enum class TurnResult {
   kWithC,    // the same and beta * C
 };
 
-// 16 bits: 8-token group j of a block, from `acc` of that block. `address` is the lane's for
-// stmatrix.
+// The factors and C of 16 or 32 tokens are asked for together, before the first result is written:
+// shared memory answers after some 30 cycles, and the compiler moves no read before a write.
+
+// 16 bits, 32 tokens of a block from 8-token group `group` on. `token` is the thread's first of 8,
+// `address` the lane's for stmatrix and ldmatrix.
 template <TurnResult kResult, typename T, typename Inputs>
-__device__ __forceinline__ void fill_tokens(const Inputs& inputs, const FactorRounding& rounding,
-                                            const float* acc, int j, uint32_t address) {
-  uint32_t words[4];
-  if constexpr (kResult == TurnResult::kPlain) {
+__device__ __forceinline__ void fill_tokens(const Inputs& inputs, const FeatureFactors& features,
+                                            const float* acc, int group, int token,
+                                            uint32_t address) {
+  constexpr bool kFactors = kResult != TurnResult::kPlain;
+  constexpr bool kWithC = kResult == TurnResult::kWithC;
+  const float beta = kWithC ? inputs.beta : 0.0f;
+  uint32_t c[2][4] = {};
+  RowFactorPair rows[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = pack<T>(acc[4 * j + 2 * i], acc[4 * j + 2 * i + 1]);
-  } else {
-    uint32_t c[4] = {};
-    if constexpr (kResult == TurnResult::kWithC) ptx::ldmatrix_x4_transposed(c, address);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float value[4];
-      rounding.values(inputs, acc, j + half, value);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        if constexpr (kResult == TurnResult::kWithC) {
-          const float2 pair = unpack<T>(c[2 * half + h]);
-          value[2 * h] = fmaf(inputs.beta, pair.x, value[2 * h]);
-          value[2 * h + 1] = fmaf(inputs.beta, pair.y, value[2 * h + 1]);
-        }
-        words[2 * half + h] = pack<T>(value[2 * h], value[2 * h + 1]);
-      }
-    }
+  for (int i = 0; i < 2; ++i) {
+    if constexpr (kWithC) ptx::ldmatrix_x4_transposed(c[i], address + 2 * i * 1024);
   }
-  ptx::stmatrix_x4_transposed(address, words);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    if constexpr (kFactors) rows[j].read(inputs, token + 8 * (group + j));
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    uint32_t words[4];
+#pragma unroll
+    for (int word = 0; word < 4; ++word) {
+      const int j = 2 * i + word / 2;
+      const int h = word % 2;
+      const float* sums = acc + 4 * (group + j) + 2 * h;
+      float value[2] = {sums[0], sums[1]};
+      if constexpr (kFactors) {
+        value[0] = features.apply(value[0], h, rows[j].row[0]);
+        value[1] = features.apply(value[1], h, rows[j].row[1]);
+      }
+      if constexpr (kWithC) {
+        const float2 pair = unpack<T>(c[i][word]);
+        value[0] = fmaf(beta, pair.x, value[0]);
+        value[1] = fmaf(beta, pair.y, value[1]);
+      }
+      words[word] = pack<T>(value[0], value[1]);
+    }
+    ptx::stmatrix_x4_transposed(address + 2 * i * 1024, words);
+  }
 }
 
-// 8-token groups 8c to 8c + 7 of a block: 64 tokens.
+// 8-token groups `group` to group + 7 of a block: 64 tokens.
 template <TurnResult kResult, typename T, typename Inputs>
 __device__ __forceinline__ void fill_chunk(const Inputs& inputs, const ConsumerPlace& place,
                                            const float* acc, int block, int group, uint32_t chunk) {
   const uint32_t address = chunk + matrix_offset(place);
-  const FactorRounding rounding(inputs, place, block * kBlockFeatures);
+  const FeatureFactors features(inputs, block * kBlockFeatures + feature_in_block(place));
+  const int token = kResult == TurnResult::kPlain ? 0 : pair_token();
+  fill_tokens<kResult, T>(inputs, features, acc, group, token, address);
+  fill_tokens<kResult, T>(inputs, features, acc, group + 4, token, address + 4 * 1024);
+}
+
+// fp32, 16 tokens of a block from 8-token group `group` on, at `base` in the chunk. `offset`: of
+// the thread's two features of two tokens; 8 tokens on is 1024 bytes on.
+template <TurnResult kResult, typename Inputs>
+__device__ __forceinline__ void fill_wide_tokens(const Inputs& inputs,
+                                                 const FeatureFactors& features, const float* acc,
+                                                 int group, int token, uint32_t base,
+                                                 const uint32_t (&offset)[4]) {
+  constexpr bool kFactors = kResult != TurnResult::kPlain;
+  constexpr bool kWithC = kResult == TurnResult::kWithC;
+  const float beta = kWithC ? inputs.beta : 0.0f;
+  float c[2][4];
+  RowFactorPair rows[2];
 #pragma unroll
-  for (int j = 0; j < 8; j += 2) {
-    fill_tokens<kResult, T>(inputs, rounding, acc, group + j, address + j * 1024);
+  for (int j = 0; j < 2; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (kWithC) c[j][i] = ptx::load_shared(base + j * 1024 + offset[i]);
+    }
+    if constexpr (kFactors) rows[j].read(inputs, token + 8 * (group + j));
+  }
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float value = acc[4 * (group + j) + i];
+      if constexpr (kFactors) value = features.apply(value, i / 2, rows[j].row[i % 2]);
+      if constexpr (kWithC) value = fmaf(beta, c[j][i], value);
+      ptx::store_shared(base + j * 1024 + offset[i], value);
+    }
   }
 }
 
-// The same for fp32 and 32 tokens.
+// The same for 32 tokens.
 template <TurnResult kResult, typename Inputs>
 __device__ __forceinline__ void fill_wide_chunk(const Inputs& inputs, const ConsumerPlace& place,
                                                 const float* acc, int block, int group,
                                                 uint32_t chunk) {
-  const FactorRounding rounding(inputs, place, block * kBlockFeatures);
   const int feature = feature_in_block(place);
+  const int token = pair_token();
+  const FeatureFactors features(inputs, block * kBlockFeatures + feature);
+  uint32_t offset[4];
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    float value[4];
-    if constexpr (kResult == TurnResult::kPlain) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) value[i] = acc[4 * (group + j) + i];
-    } else {
-      rounding.values(inputs, acc, group + j, value);
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t address =
-          chunk + j * 1024 + wide_offset(rounding.first_token + i % 2, feature + i / 2 * 8);
-      if constexpr (kResult == TurnResult::kWithC) {
-        value[i] = fmaf(inputs.beta, ptx::load_shared(address), value[i]);
-      }
-      ptx::store_shared(address, value[i]);
-    }
-  }
+  for (int i = 0; i < 4; ++i) offset[i] = wide_offset(token + i % 2, feature + i / 2 * 8);
+  fill_wide_tokens<kResult>(inputs, features, acc, group, token, chunk, offset);
+  fill_wide_tokens<kResult>(inputs, features, acc, group + 2, token, chunk + 2048, offset);
 }
 
 // The columns of out after the last whole 16 bytes (see send_chunk), from the warp's own part of a

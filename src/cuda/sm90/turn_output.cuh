@@ -58,9 +58,10 @@ __device__ void produce_inputs_in_turn(TurnStorage<Traits>& shared, const GmmArg
     const Tile tile = take_tile(shared, ring);
     if (Tile::kind(tile.control) == Tile::kEnd) break;
     if (Tile::kind(tile.control) == Tile::kProduct && args.epilogue.has_factors) {
+      const LoadedFactors<Traits> factors(args, tile);
       if (loaded >= Traits::kInputs) wait_for_slot(loaded);
       const int slot = loaded % Traits::kInputs;
-      load_factors<Traits>(shared.inputs[slot], args, tile, shared.inputs_full[slot]);
+      factors.store(shared.inputs[slot], shared.inputs_full[slot], args, tile);
       ++loaded;
     }
     if (Traits::kWithC && lane == 0) load_c_in_turn(shared, args, tile, cursor);
