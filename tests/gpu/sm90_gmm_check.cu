@@ -89,6 +89,10 @@ std::vector<Case> cases() {
             t.ctas = 3;
             t.k = 832;
           });
+          add("a last wave to fill", [](Case& t) {
+            t.ctas = 10;
+            t.sizes = {900, 40, 1000, 1100};
+          });
           add("few CTAs, accumulate with everything", [](Case& t) {
             t.ctas = 3;
             t.c_is_out = t.beta_by_group = t.alpha = t.bias = t.row_scale = t.bias_scale = true;

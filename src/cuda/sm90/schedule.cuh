@@ -18,6 +18,10 @@ namespace cadre::sm90 {
 // tiles share L2.
 inline constexpr int kBandTiles = 10;
 
+// Up to so many waves of tiles the last one is filled (fill_last_wave): a wave more or less is 2 %
+// there.
+inline constexpr int kMaxFilledWaves = 48;
+
 template <typename V>
 __device__ __forceinline__ V warp_inclusive_sum(V value, int lane) {
 #pragma unroll
@@ -127,8 +131,29 @@ class GroupWindow {
     rows_ = rows;
     const bool skipped = zero_ != 0 && !args_.zero_other_rows;
     token_tiles_ = skipped ? 0 : (rows + Traits::kTokens - 1) / Traits::kTokens;
+    count_tiles();
+    if (first_ == 0 && args_.groups.num_groups <= 32 && !tail_done_) fill_last_wave();
+  }
+
+  __device__ void count_tiles() {
     tiles_end_ = warp_inclusive_sum<int64_t>(int64_t{token_tiles_} * features_, lane_);
     tiles_in_window_ = from64(31, tiles_end_);
+  }
+
+  // All tiles are known: where they would leave CTAs without one in the last wave, the last groups
+  // are cut into one more token tile each, as many as that wave has room for. The tiles of the last
+  // waves are narrower then, and all end earlier. (Of few token tiles a group one more would be
+  // much narrower, and all of them read the weights.)
+  __device__ void fill_last_wave() {
+    constexpr int kMinTokenTiles = 4;
+    const int64_t ctas = gridDim.x;
+    const int64_t waves = (tiles_in_window_ + ctas - 1) / ctas;
+    if (waves < 2 || waves > kMaxFilledWaves) return;
+    const int64_t cut_groups = (waves * ctas - tiles_in_window_) / features_;
+    const bool suits = zero_ == 0 && token_tiles_ >= kMinTokenTiles;
+    const uint32_t after = __ballot_sync(0xffffffffu, suits) >> lane_ >> 1;
+    if (suits && __popc(after) < cut_groups) ++token_tiles_;
+    count_tiles();
   }
 
   // Tile r of a group of `rows` rows: widths that differ by one step at most, never full tiles and
