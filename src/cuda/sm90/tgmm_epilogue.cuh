@@ -197,13 +197,14 @@ __device__ __forceinline__ void tgmm_fill_chunks(
       tgmm_write_chunk<Out>(chunk, place, values, tile.alpha);
     }
     ptx::fence_async_shared();
-    __syncwarp();
-    if (i % kPerHalf * kColumns < tile.columns) {
+    if (args.whole_columns != args.n && i % kPerHalf * kColumns < tile.columns) {
+      __syncwarp();
       tgmm_store_rest<Out>(args, place, tile, chunk, tile.n + i % kPerHalf * kColumns,
                            tile.k + i / kPerHalf * 64);
-      __syncwarp();
     }
-    if (place.lane == 0) ptx::mbarrier_arrive(full + cursor.slot * 8);
+    // Each thread for what it wrote: racecheck knows of no order through __syncwarp and one
+    // arrival.
+    ptx::mbarrier_arrive(full + cursor.slot * 8);
     cursor.advance();
   }
 }

@@ -29,7 +29,7 @@ __device__ void init_turn_barriers(TurnStorage<Traits>& shared) {
   for (int i = 0; i < Traits::kChunks; ++i) {
     init_barrier(shared.chunk_empty[i], 1);
     init_barrier(shared.chunk_loaded[i], 1);
-    init_barrier(shared.chunk_full[i], 4);
+    init_barrier(shared.chunk_full[i], 128);  // every thread that wrote a part of it
   }
   for (int i = 0; i < kConsumers; ++i) {
     init_barrier(shared.multiply_turn[i], 1);
