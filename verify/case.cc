@@ -96,6 +96,7 @@ std::string to_string(const Case& c) {
   if (c.precision == Precision::kTf32) out += ", tf32";
   if (c.vector_stride != 1) out += text(", vector stride ", c.vector_stride);
   if (c.packed_weights) out += ", packed weights";
+  if (!c.kernel.empty()) out += text(", kernel ", c.kernel);
   if (c.large_values) out += ", large values";
   if (c.nan_group >= 0) out += text(", nan in group ", c.nan_group);
   out += describe("lhs", c.lhs_layout) + describe("rhs", c.rhs_layout) +

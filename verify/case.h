@@ -75,6 +75,7 @@ struct Case {
   bool sizes_on_device = false;  ///< sizes, offset, extents and pointer lists; no effect on a CPU
   Precision precision = Precision::kDefault;
   bool packed_weights = false;  ///< gmm on a CPU: with weights packed ahead
+  std::string kernel{};         ///< pinned; empty: the library chooses
 
   int64_t local_groups() const;
   /// Rows before the first local group, and behind the last one.

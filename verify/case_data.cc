@@ -1,10 +1,8 @@
-// Fills the operands of a Case, and calls the op with them.
+// Fills the operands of a Case.
 #include "verify/case_data.h"
 
 #include <algorithm>
 #include <limits>
-
-#include "cadre/pack_weights.h"
 
 namespace cadre::verify {
 namespace {
@@ -214,23 +212,6 @@ class Filler {
   CaseData data_;
 };
 
-int64_t most_rows(const Case& c) {
-  int64_t most = 0;
-  for (int64_t i = 0; i < c.local_groups(); ++i) most = std::max(most, c.group_rows(i));
-  return most;
-}
-
-GroupScalars scalars(double uniform, const std::optional<PlacedTensor>& values) {
-  return values ? GroupScalars(values->vector_view()) : GroupScalars(uniform);
-}
-
-GroupOffset offset_of(const Case& c, const CaseData& data) {
-  if (!data.offset) return c.group_offset;
-  const GroupSizes value = data.offset->sizes();
-  if (value.device.kind == DeviceKind::kCpu) return c.group_offset;
-  return {value.data, value.dtype, value.device};
-}
-
 }  // namespace
 
 double CaseData::alpha_of(int64_t group) const {
@@ -276,81 +257,6 @@ std::vector<std::string> CaseData::changed_inputs() const {
 
 CaseData make_data(const Case& test_case, Memory& memory) {
   return Filler(test_case, memory).make();
-}
-
-Status call(Context& context, const Case& c, const CaseData& data) {
-  CallOptions options;
-  options.precision = c.precision;
-  const GroupScalars alpha = scalars(data.alpha, data.alpha_values);
-  const GroupScalars beta = scalars(c.accumulate ? 0.0 : data.beta, data.beta_values);
-  GroupedTensor c_tensor;
-  const int64_t max_rows = c.op == Op::kGmm ? most_rows(c) : -1;
-  if (c.c == COperand::kOutput) c_tensor = data.out->tensor(max_rows);
-  if (c.c == COperand::kSeparate) c_tensor = data.c->tensor(max_rows);
-  const auto view = [](const std::optional<PlacedTensor>& tensor) {
-    return tensor ? tensor->vector_view() : TensorView{};
-  };
-  const GroupedTensor bias = data.bias ? data.bias->vectors() : GroupedTensor{};
-  PackedWeights packed;
-  if (c.packed_weights && data.rhs->tensor().device.kind == DeviceKind::kCpu) {
-    const PackWeightsArgs weights{.rhs = data.rhs->tensor(),
-                                  .transpose_rhs = c.transpose_rhs,
-                                  .lhs_dtype = c.lhs,
-                                  .out_dtype = c.out};
-    if (Status status = pack_weights(context, weights, &packed); !status.ok()) return status;
-  }
-  switch (c.op) {
-    case Op::kGmm:
-      return gmm(context, {.lhs = data.lhs->matrix_view(),
-                           .rhs = data.rhs->tensor(),
-                           .group_sizes = data.sizes->sizes(),
-                           .out = data.out->tensor(max_rows),
-                           .transpose_rhs = c.transpose_rhs,
-                           .alpha = alpha,
-                           .beta = beta,
-                           .accumulate = c.accumulate,
-                           .c = c_tensor,
-                           .bias = bias,
-                           .bias_scale = view(data.bias_scale),
-                           .row_scale = view(data.row_scale),
-                           .tail = c.tail,
-                           .group_offset = offset_of(c, data),
-                           .packed_rhs = packed.empty() ? nullptr : &packed,
-                           .options = options});
-    case Op::kTgmm:
-      return tgmm(context, {.lhs = data.lhs->matrix_view(),
-                            .rhs = data.rhs->matrix_view(),
-                            .group_sizes = data.sizes->sizes(),
-                            .out = data.out->tensor(),
-                            .alpha = alpha,
-                            .beta = beta,
-                            .accumulate = c.accumulate,
-                            .c = c_tensor,
-                            .group_offset = offset_of(c, data),
-                            .options = options});
-    case Op::kGroupedGemm:
-      return grouped_gemm(context, {.a = data.lhs->tensor(),
-                                    .b = data.rhs->tensor(),
-                                    .c = c_tensor,
-                                    .d = data.out->tensor(),
-                                    .transa = c.transpose_lhs,
-                                    .transb = c.transpose_rhs,
-                                    .alpha = alpha,
-                                    .beta = beta,
-                                    .accumulate = c.accumulate,
-                                    .options = options});
-    case Op::kBiasGrad:
-      return bias_grad(context, {.dy = data.lhs->matrix_view(),
-                                 .group_sizes = data.sizes->sizes(),
-                                 .dbias = data.out ? data.out->vectors() : GroupedTensor{},
-                                 .dbias_scale = view(data.dbias_scale),
-                                 .bias = bias,
-                                 .bias_scale = view(data.bias_scale),
-                                 .accumulate = c.accumulate,
-                                 .group_offset = offset_of(c, data),
-                                 .options = options});
-  }
-  return Status::internal("unknown op");
 }
 
 }  // namespace cadre::verify

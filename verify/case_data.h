@@ -31,7 +31,4 @@ struct CaseData {
 
 CaseData make_data(const Case& test_case, Memory& memory);
 
-/// Calls the op.
-Status call(Context& context, const Case& test_case, const CaseData& data);
-
 }  // namespace cadre::verify

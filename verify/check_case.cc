@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "core/text.h"
+#include "verify/case_call.h"
 #include "verify/oracle.h"
 
 namespace cadre::verify {
@@ -88,6 +89,7 @@ class Run {
   std::vector<std::string> check() {
     CaseData data = make_data(c_, subject_.memory);
     allow_changes(&data);
+    if (!subject_.kernels.empty()) check_kernel(data);
     if (!run(data)) return failures_;
     if (c_.op == Op::kBiasGrad) {
       compare_bias_grad(data);
@@ -100,6 +102,14 @@ class Run {
   }
 
  private:
+  void check_kernel(const CaseData& data) {
+    std::string kernel;
+    const Status status = kernel_of(subject_.context, c_, data, &kernel);
+    if (!status.ok()) return;  // so is the call
+    if (kernel.starts_with(subject_.kernels)) return;
+    failures_.push_back(text("runs on ", kernel, ", expected ", subject_.kernels, "*"));
+  }
+
   bool run(CaseData& data) {
     data.upload();
     Status status = call(subject_.context, c_, data);

@@ -14,6 +14,9 @@ namespace cadre::verify {
 struct Subject {
   Context& context;
   Memory& memory;
+  /// How the name of every call's kernel must begin ("sm90/"), or the call is a failure; for gmm
+  /// and tgmm. Empty: any kernel will do.
+  std::string kernels{};
 };
 
 /// Everything that was wrong, the worst element first; empty when nothing was. Checked: the status,

@@ -50,6 +50,7 @@ Context context_like(const Subject& subject, int32_t num_threads) {
   options.backend = state.backend;
   options.isa = state.isa;
   options.num_threads = num_threads == 0 ? state.num_threads : num_threads;
+  options.sm_count = state.sm_count;
   return Context(options);
 }
 
@@ -113,6 +114,7 @@ Status gmm_bits(const Subject& subject, const DTypes& types, const Dims& dims,
   args.group_sizes =
       GroupSizes(company.sizes.data(), DType::kI64, static_cast<int64_t>(company.sizes.size()));
   args.group_offset = company.group_offset;
+  if (!subject.kernel.empty()) args.options.config = subject.kernel.c_str();
   Context context = context_like(subject, company.num_threads);
   if (Status status = cadre::gmm(context, args); !status.ok()) return status;
   if (Status status = subject.memory.finish(context); !status.ok()) return status;
@@ -145,6 +147,7 @@ Status tgmm_bits(const Subject& subject, const DTypes& types, const Dims& dims,
   args.group_sizes =
       GroupSizes(company.sizes.data(), DType::kI64, static_cast<int64_t>(company.sizes.size()));
   args.group_offset = company.group_offset;
+  if (!subject.kernel.empty()) args.options.config = subject.kernel.c_str();
   Context context = context_like(subject, company.num_threads);
   if (Status status = cadre::tgmm(context, args); !status.ok()) return status;
   if (Status status = subject.memory.finish(context); !status.ok()) return status;

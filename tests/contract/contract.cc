@@ -54,11 +54,16 @@ const std::vector<DTypes>& bias_grad_types() {
 
 Failures check_all(const Subject& subject, const std::vector<Case>& cases) {
   Failures failures;
-  for (const Case& test_case : cases) {
+  size_t fitting = 0;
+  for (Case test_case : cases) {
+    if (subject.fit && !subject.fit(&test_case)) continue;
+    ++fitting;
+    test_case.kernel = subject.kernel;
     for (const std::string& failure : verify::check_case(subject, test_case)) {
       failures.push_back(text(to_string(test_case), ": ", failure));
     }
   }
+  if (fitting == 0) failures.emplace_back("none of the cases fits the subject");
   return failures;
 }
 

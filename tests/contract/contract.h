@@ -2,6 +2,7 @@
 // wrong. The suites expect nothing; the planted faults expect something.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,12 @@ namespace cadre::contract {
 using Failures = std::vector<std::string>;
 using verify::Case;
 using verify::Layout;
-using verify::Subject;
+
+/// Who is under test. One that takes some problems alone has every check's cases fitted to it.
+struct Subject : verify::Subject {
+  std::string kernel{};              ///< pinned in every call; empty: the library chooses
+  std::function<bool(Case*)> fit{};  ///< false: nothing can make the case one for this subject
+};
 
 struct DTypes {
   DType lhs;
@@ -34,7 +40,8 @@ const std::vector<DTypes>& bias_grad_types();
 
 using Check = Failures (*)(const Subject&, const DTypes&);
 
-/// Runs every case, and puts the case in front of what was wrong with it.
+/// Runs every case, and puts the case in front of what was wrong with it. One at least must fit the
+/// subject.
 Failures check_all(const Subject& subject, const std::vector<Case>& cases);
 
 /// Runs every case; each must be refused with a message that holds `reason`, and touch nothing.

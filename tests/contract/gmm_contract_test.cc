@@ -4,7 +4,7 @@
 namespace cadre::contract {
 namespace {
 
-CADRE_CONTRACT_SUITE(GmmContract, product_types());
+CADRE_CONTRACT_SUITE(GmmContract, "gmm", product_types());
 
 TEST_P(GmmContract, RightAtTileEdges) { expect(gmm::right_at_tile_edges); }
 TEST_P(GmmContract, RightForEveryPartition) { expect(gmm::right_for_every_partition); }
@@ -25,7 +25,7 @@ TEST_P(GmmContract, ModelShapes) { expect(gmm::model_shapes); }
 TEST_P(GmmContract, RowsAreBatchInvariant) { expect(gmm_rows_are_batch_invariant); }
 TEST_P(GmmContract, RowOfOneIsRowOf4096) { expect(gmm_row_of_one_and_of_4096); }
 
-CADRE_CONTRACT_SUITE(GmmInt8Contract, int8_types());
+CADRE_CONTRACT_SUITE(GmmInt8Contract, "gmm", int8_types());
 
 TEST_P(GmmInt8Contract, SumsAreExact) { expect(gmm::int8_sums_are_exact); }
 

@@ -4,7 +4,7 @@
 namespace cadre::contract {
 namespace {
 
-CADRE_CONTRACT_SUITE(GmmHugeOffsets, product_types());
+CADRE_CONTRACT_SUITE(GmmHugeOffsets, "", product_types());
 
 TEST_P(GmmHugeOffsets, OffsetsAre64Bit) { expect(offsets_are_64_bit); }
 

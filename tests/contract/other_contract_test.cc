@@ -4,7 +4,7 @@
 namespace cadre::contract {
 namespace {
 
-CADRE_CONTRACT_SUITE(GroupedGemmContract, product_types());
+CADRE_CONTRACT_SUITE(GroupedGemmContract, "", product_types());
 
 TEST_P(GroupedGemmContract, EveryGroupHasItsOwnDims) {
   expect(grouped_gemm::every_group_has_its_own_dims);
@@ -16,7 +16,7 @@ TEST_P(GroupedGemmContract, AnyStrides) { expect(grouped_gemm::any_strides); }
 TEST_P(GroupedGemmContract, NanStaysInItsGroup) { expect(grouped_gemm::nan_stays_in_its_group); }
 TEST_P(GroupedGemmContract, EmptyThings) { expect(grouped_gemm::empty_things); }
 
-CADRE_CONTRACT_SUITE(BiasGradContract, bias_grad_types());
+CADRE_CONTRACT_SUITE(BiasGradContract, "", bias_grad_types());
 
 TEST_P(BiasGradContract, SumsRowsOfEachGroup) { expect(bias_grad::sums_rows_of_each_group); }
 TEST_P(BiasGradContract, GradientOfBiasScale) { expect(bias_grad::gradient_of_bias_scale); }

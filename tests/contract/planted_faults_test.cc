@@ -7,6 +7,7 @@
 #include "backend/registry.h"
 #include "tests/contract/contract.h"
 #include "tests/contract/faulty_backend.h"
+#include "verify/case_call.h"
 #include "verify/differential.h"
 
 namespace cadre::contract {
@@ -93,7 +94,7 @@ class PlantedFaults : public testing::TestWithParam<Planted> {
 
   Failures run(Fault fault) {
     faulty_backend().plant(fault);
-    return GetParam().check({context_, verify::host_memory()}, GetParam().types);
+    return GetParam().check({{context_, verify::host_memory()}}, GetParam().types);
   }
 
   Context context_;

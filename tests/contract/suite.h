@@ -13,7 +13,9 @@
 
 namespace cadre::contract {
 
-class ContractSuite : public testing::TestWithParam<std::tuple<std::string, DTypes>> {
+using SuiteParam = std::tuple<std::string, DTypes>;
+
+class ContractSuite : public testing::TestWithParam<SuiteParam> {
  protected:
   void SetUp() override {
     const std::string reason = tests::why_unavailable(std::get<0>(GetParam()));
@@ -21,9 +23,10 @@ class ContractSuite : public testing::TestWithParam<std::tuple<std::string, DTyp
   }
 
   void expect(Check check) const {
-    const auto& [backend, types] = GetParam();
-    const tests::BackendUnderTest under_test(backend);
-    tests::expect_none(check(under_test.subject(), types));
+    const auto& [name, types] = GetParam();
+    const tests::BackendUnderTest under_test(name);
+    const tests::Restriction only = tests::restriction_of(name);
+    tests::expect_none(check({under_test.subject(), only.kernel, only.fit}, types));
   }
 };
 
@@ -32,16 +35,28 @@ inline std::vector<std::string> contract_subjects() {
   return tests::kSanitized ? tests::backend_names() : tests::backend_and_isa_names();
 }
 
-inline std::string name_of_param(
-    const testing::TestParamInfo<std::tuple<std::string, DTypes>>& info) {
+inline std::string name_of_param(const testing::TestParamInfo<SuiteParam>& info) {
   return std::get<0>(info.param) + "_" + name_of_types(std::get<1>(info.param));
+}
+
+/// Every backend with all of the types; then what takes a part of the op's problems ("gmm", "tgmm",
+/// "" for none) alone, with the types that it takes.
+inline std::vector<SuiteParam> parameters(const std::string& op, const std::vector<DTypes>& types) {
+  std::vector<SuiteParam> all;
+  for (const std::string& name : contract_subjects()) {
+    for (const DTypes& each : types) all.emplace_back(name, each);
+  }
+  for (const std::string& name : tests::restricted_names(op)) {
+    const tests::Restriction only = tests::restriction_of(name);
+    for (const DTypes& each : types) {
+      if (only.takes(each.lhs, each.rhs, each.out)) all.emplace_back(name, each);
+    }
+  }
+  return all;
 }
 
 }  // namespace cadre::contract
 
-#define CADRE_CONTRACT_SUITE(name, types)                                                 \
-  class name : public ContractSuite {};                                                   \
-  INSTANTIATE_TEST_SUITE_P(                                                               \
-      All, name,                                                                          \
-      testing::Combine(testing::ValuesIn(contract_subjects()), testing::ValuesIn(types)), \
-      name_of_param)
+#define CADRE_CONTRACT_SUITE(name, op, types) \
+  class name : public ContractSuite {};       \
+  INSTANTIATE_TEST_SUITE_P(All, name, testing::ValuesIn(parameters(op, types)), name_of_param)

@@ -4,7 +4,7 @@
 namespace cadre::contract {
 namespace {
 
-CADRE_CONTRACT_SUITE(TgmmContract, product_types());
+CADRE_CONTRACT_SUITE(TgmmContract, "tgmm", product_types());
 
 TEST_P(TgmmContract, RightAtTileEdges) { expect(tgmm::right_at_tile_edges); }
 TEST_P(TgmmContract, RightForEveryPartition) { expect(tgmm::right_for_every_partition); }
@@ -21,11 +21,11 @@ TEST_P(TgmmContract, ModelShapes) { expect(tgmm::model_shapes); }
 TEST_P(TgmmContract, GroupsAreBatchInvariant) { expect(tgmm_groups_are_batch_invariant); }
 TEST_P(TgmmContract, GroupOfOneRowIsTheSameAmong4096) { expect(tgmm_group_of_one_row_and_of_4096); }
 
-CADRE_CONTRACT_SUITE(TgmmFloatContract, float_types());
+CADRE_CONTRACT_SUITE(TgmmFloatContract, "tgmm", float_types());
 
 TEST_P(TgmmFloatContract, AccumulatesInMainGrad) { expect(tgmm::accumulates_in_main_grad); }
 
-CADRE_CONTRACT_SUITE(TgmmInt8Contract, int8_types());
+CADRE_CONTRACT_SUITE(TgmmInt8Contract, "tgmm", int8_types());
 
 TEST_P(TgmmInt8Contract, SumsAreExact) { expect(tgmm::int8_sums_are_exact); }
 

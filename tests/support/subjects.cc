@@ -32,6 +32,10 @@ verify::Memory& memory_of(const std::string& /*name*/) { return verify::host_mem
 
 std::string why_unavailable(const std::string& /*name*/) { return {}; }
 
+std::vector<std::string> restricted_names(const std::string& /*op*/) { return {}; }
+
+Restriction restriction_of(const std::string& /*name*/) { return {}; }
+
 ContextOptions BackendUnderTest::options_for(const std::string& name) {
   ContextOptions options;
   const size_t separator = name.find('_');

@@ -1,0 +1,106 @@
+// See hopper_subjects.h.
+#include "tests/gpu/hopper_subjects.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace cadre::tests {
+namespace {
+
+using verify::Case;
+using verify::COperand;
+using verify::Layout;
+using verify::Op;
+
+constexpr int64_t kPiece = 8;  // elements: 16 bytes of a 16-bit type, 32 of f32
+/// Makes the 31 rows of most cases 403: several tiles in a group, and no tile full.
+constexpr int64_t kMoreRows = 13;
+constexpr int64_t kFewRows = 64;
+
+/// Distances between rows, matrices and bases become multiples of 16 bytes.
+bool fit_layout(int64_t row_elements, Layout* layout) {
+  if (layout->col_stride != 1 || layout->reverse_rows || layout->reverse_cols ||
+      layout->broadcast_rows) {
+    return false;
+  }
+  layout->row_padding *= kPiece;
+  layout->offset_elements *= kPiece;
+  layout->gap_elements *= kPiece;
+  // A matrix ends with its last element, so the gap behind it pads its last row.
+  const int64_t missing = (kPiece - row_elements % kPiece) % kPiece;
+  layout->row_padding += missing;
+  layout->gap_elements += missing;
+  return true;
+}
+
+void widen(Case* c) {
+  if (c->k % kPiece == 0 && c->n % kPiece == 0) return;
+  c->k *= kPiece;
+  c->n *= kPiece;
+}
+
+void add_rows(Case* c) {
+  if (c->m > kFewRows) return;
+  const int64_t tail =
+      c->m - std::accumulate(c->group_sizes.begin(), c->group_sizes.end(), int64_t{0});
+  for (int64_t& size : c->group_sizes) size *= kMoreRows;
+  c->m = std::accumulate(c->group_sizes.begin(), c->group_sizes.end(), tail);
+}
+
+}  // namespace
+
+const std::vector<HopperSubject>& hopper_subjects() {
+  constexpr HopperFit kRagged = HopperFit::kRagged;
+  static const std::vector<HopperSubject> subjects = {
+      {.name = "sm90"},
+      {.name = "sm90_ragged", .fit = kRagged, .sm_count = 3},
+      {.name = "sm90_256x192",
+       .kernel = "sm90/gmm_256x192",
+       .sm_count = 2,
+       .f32_out = false,
+       .c = false},
+      {.name = "sm90_128x192",
+       .kernel = "sm90/gmm_128x192",
+       .fit = kRagged,
+       .sm_count = 2,
+       .c = false},
+      {.name = "sm90_128x192_c", .kernel = "sm90/gmm_128x192_c", .sm_count = 2},
+      {.name = "sm90_128x256", .kernel = "sm90/gmm_128x256", .fit = kRagged, .sm_count = 2},
+      {.name = "sm90_128x64", .kernel = "sm90/gmm_128x64", .sm_count = 5},
+  };
+  return subjects;
+}
+
+const HopperSubject* find_hopper_subject(const std::string& name) {
+  const auto& all = hopper_subjects();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const HopperSubject& each) { return each.name == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+bool fit_to_hopper(const HopperSubject& subject, Case* c) {
+  const bool is_gmm = c->op == Op::kGmm;
+  if (c->k == 0 || c->n == 0 || (is_gmm && (c->m == 0 || c->local_groups() == 0))) return false;
+  if (c->has_beta() && !subject.c) return false;
+  if (c->c == COperand::kSeparate && c->c_dtype != c->out) return false;
+  if (c->lhs_layout.column_major || c->out_layout.column_major || c->c_layout.column_major ||
+      (!is_gmm && c->rhs_layout.column_major)) {
+    return false;  // the kernels take weights of either order, everything else by rows
+  }
+  widen(c);
+  add_rows(c);
+  c->packed_weights = false;
+  if (subject.fit == HopperFit::kRagged) {
+    c->k -= 3;
+    // Between the matrices of gmm's list one without rows may lie, and no padding of rows aligns
+    // it.
+    if (!is_gmm || c->out_layout.form != Placement::kList) c->n -= 5;
+    c->sizes_on_device = true;
+  }
+  const bool deep_weights = is_gmm && c->transpose_rhs != c->rhs_layout.column_major;
+  return fit_layout(c->k, &c->lhs_layout) &&
+         fit_layout(deep_weights ? c->k : c->n, &c->rhs_layout) &&
+         fit_layout(c->n, &c->out_layout) && fit_layout(c->n, &c->c_layout);
+}
+
+}  // namespace cadre::tests
