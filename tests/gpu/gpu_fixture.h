@@ -30,6 +30,16 @@ class GpuTest : public testing::Test {
   }
 };
 
+/// Needs a GPU with Hopper kernels.
+class HopperTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = why_unavailable("sm90"); !reason.empty()) {
+      GTEST_SKIP() << reason;
+    }
+  }
+};
+
 /// Runs over every name of backend_names(): the kernels that are chosen by themselves, and the
 /// portable ones alone.
 class GpuBackendTest : public GpuTest, public testing::WithParamInterface<std::string> {
@@ -126,6 +136,9 @@ inline Context reference_context() {
   options.backend = "reference";
   return Context(options);
 }
+
+/// The portable kernels alone.
+inline Context portable_context() { return Context(BackendUnderTest::options_for("cuda_sm80")); }
 
 /// `got` holds the device's result (downloaded), `expected` the reference's in its host copy.
 inline void expect_close(const GpuArray& got, const GpuArray& expected, double tolerance,

@@ -1,0 +1,117 @@
+// Captured calls of the Hopper kernels with so few CTAs that each takes many tiles: every replay
+// has the bits of the portable kernel.
+#include "tests/gpu/gpu_fixture.h"
+#include "tests/gpu/hopper_subjects.h"
+
+namespace cadre::tests {
+namespace {
+
+constexpr int64_t kM = 640, kK = 136, kN = 264, kGroups = 5;
+const std::vector<std::vector<int64_t>> kSizes = {
+    {130, 0, 97, 13, 390}, {0, 0, 0, 0, 0}, {0, 0, 640, 0, 0}, {1, 200, 64, 330, 35}};
+
+class HopperGraph : public HopperTest, public testing::WithParamInterface<std::string> {
+ protected:
+  void SetUp() override {
+    HopperTest::SetUp();
+    if (IsSkipped()) return;
+    lhs.fill_random(1);
+    rhs.fill_random(2);
+    rows.fill_random(3);
+    sizes.set(kSizes[0]);
+  }
+
+  static const HopperSubject& subject() { return *find_hopper_subject(GetParam()); }
+
+  CallOptions options() const {
+    CallOptions options;
+    options.stream = static_cast<cudaStream_t>(stream);
+    if (!subject().kernel.empty()) options.config = subject().kernel.c_str();
+    return options;
+  }
+
+  /// `call(context, out, options)` is captured once; each replay must give what the portable
+  /// kernels give. `out` starts the same each time.
+  template <typename Call>
+  void expect_replays(GpuArray& out, GpuArray& expected, const Call& call) {
+    out.fill_random(4);
+    expected.fill_random(4);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // the stream waits for no copy of ours
+    // Makes the workspace that a capture can't.
+    const Status first = call(context, out, options());
+    ASSERT_TRUE(first.ok()) << first.message();
+    cudaGraphExec_t graph = capture(stream, [&] { return call(context, out, options()); });
+    ASSERT_NE(graph, nullptr);
+    for (const std::vector<int64_t>& replayed : kSizes) {
+      sizes.set(replayed);
+      out.upload();
+      expected.upload();
+      ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+      ASSERT_EQ(cudaGraphLaunch(graph, stream), cudaSuccess);
+      ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+      const Status status = call(portable, expected, {});
+      ASSERT_TRUE(status.ok()) << status.message();
+      out.download();
+      expected.download();
+      EXPECT_TRUE(out.same_after(expected)) << "sizes " << testing::PrintToString(replayed);
+      EXPECT_TRUE(out.guards_intact());
+    }
+    cudaGraphExecDestroy(graph);
+  }
+
+  /// Fewer than there are tiles, whatever the subject has.
+  Context context{[] {
+    ContextOptions options = BackendUnderTest::options_for(GetParam());
+    options.sm_count = 3;
+    return options;
+  }()};
+  Context portable = portable_context();
+  TestStream stream;
+  GpuArray lhs{DType::kBF16, {kM, kK}};
+  GpuArray rhs{DType::kBF16, {kGroups, kK, kN}};
+  GpuArray rows{DType::kBF16, {kM, kN}};
+  GpuArray sizes{DType::kI32, {kGroups}};
+};
+
+TEST_P(HopperGraph, GmmOfManyTilesReplays) {
+  for (const bool accumulate : {false, true}) {
+    if (accumulate && !subject().c) continue;
+    GpuArray out(DType::kBF16, {kM, kN});
+    GpuArray expected(DType::kBF16, {kM, kN});
+    expect_replays(out, expected,
+                   [&](Context& on, const GpuArray& to, const CallOptions& call_options) {
+                     return gmm(on, {.lhs = lhs.view(),
+                                     .rhs = rhs.view(),
+                                     .group_sizes = sizes.sizes(),
+                                     .out = to.view(),
+                                     .accumulate = accumulate,
+                                     .options = call_options});
+                   });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HopperGraph, testing::ValuesIn(restricted_names("gmm")), backend_of);
+
+class HopperTgmmGraph : public HopperGraph {};
+
+TEST_P(HopperTgmmGraph, TgmmOfManyTilesReplays) {
+  for (const bool accumulate : {false, true}) {
+    GpuArray out(DType::kF32, {kGroups, kK, kN});
+    GpuArray expected(DType::kF32, {kGroups, kK, kN});
+    expect_replays(out, expected,
+                   [&](Context& on, const GpuArray& to, const CallOptions& call_options) {
+                     return tgmm(on, {.lhs = lhs.view(),
+                                      .rhs = rows.view(),
+                                      .group_sizes = sizes.sizes(),
+                                      .out = to.view(),
+                                      .accumulate = accumulate,
+                                      .options = call_options});
+                   });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HopperTgmmGraph, testing::ValuesIn(restricted_names("tgmm")),
+                         backend_of);
+
+}  // namespace
+}  // namespace cadre::tests
