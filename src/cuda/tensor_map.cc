@@ -1,11 +1,9 @@
-// Encoding and caching of tensor maps; see tensor_map.h.
+// The specs of tensor maps, and their encoder; see tensor_map.h.
 #include "cuda/tensor_map.h"
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
-#include <tuple>
-#include <vector>
+#include "cuda/tensor_map_cache.h"
 
 namespace cadre::cuda {
 namespace {
@@ -35,23 +33,11 @@ bool encode(const TensorMapSpec& spec, CUtensorMap* map) {
                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// Of what differs between the maps of one program; products that don't wait for each other, since
-// every call looks up half a dozen maps.
-uint64_t hash_of(const TensorMapSpec& spec) {
-  const uint64_t hash = reinterpret_cast<uintptr_t>(spec.base) * 0x9e3779b97f4a7c15 +
-                        spec.dims[0] * 0xc2b2ae3d27d4eb4f + spec.dims[1] * 0x165667b19e3779f9 +
-                        spec.dims[2] * 0x27d4eb2f165667c5 +
-                        spec.strides_bytes[0] * 0xff51afd7ed558ccd +
-                        (spec.box[0] + (uint64_t{spec.box[1]} << 32)) * 0xd6e8feb86659fd93;
-  return hash ^ (hash >> 32);
+// Every thread has its own: a lock for each of a call's maps would cost more than the look-up.
+TensorMapCache& cache() {
+  thread_local TensorMapCache cache(encode, kTensorMapCacheSize, kTensorMapSets);
+  return cache;
 }
-
-// Direct mapped: a newcomer replaces what lies in its slot, so the size is bounded and there is
-// nothing to evict.
-struct Entry {
-  TensorMapSpec spec;  // rank 0: empty
-  CUtensorMap map;
-};
 
 }  // namespace
 
@@ -92,43 +78,11 @@ TensorMapSpec ragged_map(const void* base, CUtensorMapDataType type, uint64_t co
 }
 
 bool encode_tensor_map(const TensorMapSpec& spec, CUtensorMap* map) {
-  // A thread's own: a lock for each of a call's maps would cost more than the look-up.
-  thread_local std::vector<Entry> cache(kTensorMapCacheSize);
-  Entry& entry = cache[hash_of(spec) % kTensorMapCacheSize];
-  if (!(entry.spec == spec)) {
-    CUtensorMap encoded;
-    if (!encode(spec, &encoded)) return false;
-    entry = {spec, encoded};
-  }
-  *map = entry.map;
-  return true;
+  return cache().find_or_encode(spec, map);
 }
 
 bool encode_tensor_maps(const TensorMapSpec& spec, const BoxHeights& boxes, CUtensorMap* maps) {
-  struct Set {
-    TensorMapSpec spec;
-    BoxHeights boxes;
-    std::array<CUtensorMap, std::tuple_size_v<BoxHeights>> maps;
-  };
-  constexpr size_t kSets = 128;
-  thread_local std::vector<Set> cache(kSets);
-  Set& set = cache[(hash_of(spec) + boxes[0]) % kSets];
-  if (!(set.spec == spec && set.boxes == boxes)) {
-    Set made{spec, boxes, {}};
-    for (size_t i = 0; i < boxes.size(); ++i) {
-      TensorMapSpec one = spec;
-      one.box[1] = boxes[i];
-      if (!encode(one, &made.maps[i])) return false;
-    }
-    set = made;
-  }
-  std::copy(set.maps.begin(), set.maps.end(), maps);
-  return true;
-}
-
-bool fits_tensor_map(const void* base, uint64_t stride_bytes) {
-  return reinterpret_cast<uintptr_t>(base) % 16 == 0 && stride_bytes % 16 == 0 &&
-         stride_bytes < (uint64_t{1} << 40);
+  return cache().find_or_encode(spec, boxes, maps);
 }
 
 }  // namespace cadre::cuda

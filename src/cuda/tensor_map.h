@@ -48,12 +48,10 @@ TensorMapSpec ragged_map(const void* base, CUtensorMapDataType type, uint64_t co
 inline constexpr size_t kTensorMapCacheSize = 512;
 bool encode_tensor_map(const TensorMapSpec& spec, CUtensorMap* map);
 
-// The same for maps that differ in the height of their box alone: boxes[i] rows for maps[i].
+// The same for maps that differ in the height of their box alone: boxes[i] rows for maps[i]. A
+// thread keeps at most kTensorMapSets such sets.
+inline constexpr size_t kTensorMapSets = 128;
 using BoxHeights = std::array<uint32_t, 4>;
 bool encode_tensor_maps(const TensorMapSpec& spec, const BoxHeights& boxes, CUtensorMap* maps);
-
-// What every map demands of an operand: a base that is a multiple of 16 bytes and strides that are
-// too.
-bool fits_tensor_map(const void* base, uint64_t stride_bytes);
 
 }  // namespace cadre::cuda
