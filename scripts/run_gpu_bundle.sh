@@ -40,9 +40,18 @@ for case in GmmContract.TransposedWeights GmmContract.TailRowsAreZeroOrUntouched
   for type in bf16_bf16_bf16 f16_f16_f32 f32_f32_f32 f64_f64_f64 i8_i8_i32 bf16_f32_f32; do
     portable+=":All/$case/cuda_sm80_$type"
   done
-  for type in bf16_bf16_bf16 f16_f16_f32; do
-    hopper+=":All/$case/cuda_$type"
-  done
+done
+# Every Hopper kernel on two or three multiprocessors: a CTA takes several tiles and uses its rings and chunks again.
+for case in GmmContract.{TransposedWeights,BiasAndScales}/sm90_256x192_bf16_bf16_bf16 \
+  GmmContract.{TransposedWeights/sm90_128x192_f16_f16_f32,PointerLists/sm90_128x192_bf16_bf16_bf16} \
+  GmmContract.{AlphaBetaAndC/sm90_128x192_c_f16_f16_f32,PointerLists/sm90_128x192_c_bf16_bf16_bf16} \
+  GmmContract.{TransposedWeights,CIsNotReadWithoutBeta,AnyStrides}/sm90_128x256_bf16_bf16_bf16 \
+  GmmContract.{TransposedWeights/sm90_128x64_bf16_bf16_bf16,AlphaBetaAndC/sm90_128x64_f16_f16_f32} \
+  GmmContract.TailRowsAreZeroOrUntouched/sm90_ragged_bf16_bf16_bf16 \
+  TgmmContract.{AnyStrides,AlphaBetaAndC}/sm90_ragged_bf16_bf16_bf16 \
+  TgmmContract.{EmptyGroupsGiveBetaC,PointerLists}/sm90_ragged_f16_f16_f32 \
+  HopperGraph.GmmOfManyTilesReplays/sm90{,_128x64} HopperTgmmGraph.TgmmOfManyTilesReplays/sm90; do
+  hopper+=":All/$case"
 done
 
 passed=0 failed=0 skipped=0
