@@ -164,10 +164,18 @@ class ChunkBuffers {
     }
   }
 
+  // Before C is loaded into a buffer whose result was the last to be stored: threads may still read
+  // the columns that the copy engine leaves (store_rest).
+  __device__ __forceinline__ static void finish_rest(const GmmArguments& args,
+                                                     const ConsumerPlace& place) {
+    if (args.whole_columns != args.n) warpgroup_sync(place);
+  }
+
   // Starts the first chunks of C; every earlier store must have been issued.
   __device__ __forceinline__ void start_c(GmmStorage<Traits>& shared, const GmmArguments& args,
                                           const ConsumerPlace& place, const Tile& tile) {
     state_ |= kReadsC;
+    finish_rest(args, place);
     for (int index = 0; index < Traits::kChunkBuffers; ++index) {
       load_c(shared, args, place, tile, index);
       advance();

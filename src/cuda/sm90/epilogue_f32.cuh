@@ -88,6 +88,7 @@ __device__ __forceinline__ void finish_wide(GmmStorage<Traits>& shared, const Gm
     if (buffers.issuer()) send_wide<Traits>(args, place, tile, base, chunk * kWideChunkTokens);
     store_wide_rest(args, output_place<Traits>(args, place, tile), base, chunk * kWideChunkTokens);
     if (kFactors && buffers.reads_c()) {
+      buffers.finish_rest(args, place);
       buffers.load_c(shared, args, place, tile, chunk + Traits::kChunkBuffers);
     }
     buffers.advance();
