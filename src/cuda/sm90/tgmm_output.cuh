@@ -24,7 +24,9 @@ struct TgmmChunkGrid {
   __device__ __forceinline__ int count() const { return Traits::kHalves * per_half; }
 };
 
-// One thread. Chunks of a group with beta = 0, or beyond the tile, are passed on as they are.
+// One thread. Chunks of a group with beta = 0, or beyond the matrix, are passed on as they are: a
+// box that lies outside the map in whole touches the map's base, where a list on the device has
+// nothing.
 template <typename Traits>
 __device__ void tgmm_load_c(TgmmStorage<Traits>& shared, const TgmmArguments& args) {
   const TgmmChunkGrid<Traits> grid(args);
@@ -41,14 +43,16 @@ __device__ void tgmm_load_c(TgmmStorage<Traits>& shared, const TgmmArguments& ar
     for (int half = 0; half < Traits::kHalves; ++half) {
       for (int i = 0; i < grid.per_half; ++i) {
         const uint32_t barrier = loaded + chunk.slot * 8;
+        const int k = tile.k + half * 64;
+        const int column = tile.n + i * grid.columns;
         ptx::mbarrier_wait(empty + chunk.slot * 8, chunk.parity ^ 1);
-        if (tile.beta == 0.0f || i * grid.columns >= tile.columns) {
+        if (tile.beta == 0.0f || i * grid.columns >= tile.columns || column >= args.n ||
+            k >= args.k) {
           ptx::mbarrier_arrive(barrier);
         } else {
           ptx::mbarrier_arrive_expect(barrier, kTgmmChunkBytes);
           ptx::tma_load_4d(chunks + chunk.slot * kTgmmChunkBytes, &args.c_map, barrier,
-                           ptx::kEvictNormal, tile.n + i * grid.columns, tile.k + half * 64,
-                           tile.c_low, tile.c_high);
+                           ptx::kEvictNormal, column, k, tile.c_low, tile.c_high);
         }
         chunk.advance();
       }
