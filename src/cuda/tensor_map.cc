@@ -29,7 +29,8 @@ bool encode(const TensorMapSpec& spec, CUtensorMap* map) {
   return encoder(map, spec.type, spec.rank, const_cast<void*>(spec.base), spec.dims.data(),
                  spec.strides_bytes.data(), spec.box.data(), steps.data(),
                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                 spec.fetches_more ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+                                   : CU_TENSOR_MAP_L2_PROMOTION_NONE,
                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 

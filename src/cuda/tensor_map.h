@@ -19,6 +19,7 @@ struct TensorMapSpec {
   std::array<uint64_t, 5> dims{};
   std::array<uint64_t, 4> strides_bytes{};  // of dims 1 and on
   std::array<uint32_t, 5> box{};
+  bool fetches_more = true;  // a miss in L2 brings in 256 bytes, or else what was asked for
 
   friend bool operator==(const TensorMapSpec&, const TensorMapSpec&) = default;
 };

@@ -10,11 +10,12 @@ namespace {
 // Of what differs between the maps of one program; products that don't wait for each other, since
 // every call looks up half a dozen maps.
 uint64_t hash_of(const TensorMapSpec& spec) {
-  const uint64_t hash = reinterpret_cast<uintptr_t>(spec.base) * 0x9e3779b97f4a7c15 +
-                        spec.dims[0] * 0xc2b2ae3d27d4eb4f + spec.dims[1] * 0x165667b19e3779f9 +
-                        spec.dims[2] * 0x27d4eb2f165667c5 +
-                        spec.strides_bytes[0] * 0xff51afd7ed558ccd +
-                        (spec.box[0] + (uint64_t{spec.box[1]} << 32)) * 0xd6e8feb86659fd93;
+  const uint64_t hash =
+      reinterpret_cast<uintptr_t>(spec.base) * 0x9e3779b97f4a7c15 +
+      spec.dims[0] * 0xc2b2ae3d27d4eb4f + spec.dims[1] * 0x165667b19e3779f9 +
+      spec.dims[2] * 0x27d4eb2f165667c5 + spec.strides_bytes[0] * 0xff51afd7ed558ccd +
+      (spec.box[0] + (uint64_t{spec.box[1]} << 32) + (uint64_t{spec.fetches_more} << 16)) *
+          0xd6e8feb86659fd93;
   return hash ^ (hash >> 32);
 }
 

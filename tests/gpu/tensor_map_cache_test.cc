@@ -18,7 +18,8 @@ std::atomic<int> encoded = 0;
 CUtensorMap told(const TensorMapSpec& spec) {
   std::array<uint64_t, 16> words{};
   words[0] = reinterpret_cast<uintptr_t>(spec.base);
-  words[1] = (uint64_t{static_cast<uint32_t>(spec.type)} << 32) | spec.rank;
+  words[1] = (uint64_t{static_cast<uint32_t>(spec.type)} << 32) |
+             (uint64_t{spec.fetches_more} << 16) | spec.rank;
   for (size_t i = 0; i < 5; ++i) words[2 + i] = spec.dims[i];
   for (size_t i = 0; i < 4; ++i) words[7 + i] = spec.strides_bytes[i];
   for (size_t i = 0; i < 5; ++i) words[11 + i] = spec.box[i];
@@ -64,6 +65,7 @@ TEST(TensorMapCache, TellsMapsApartByEveryField) {
   change([](TensorMapSpec& spec) { spec.base = reinterpret_cast<const void*>(uintptr_t{8192}); });
   change([](TensorMapSpec& spec) { spec.type = CU_TENSOR_MAP_DATA_TYPE_FLOAT16; });
   change([](TensorMapSpec& spec) { spec.rank = 3; });
+  change([](TensorMapSpec& spec) { spec.fetches_more = false; });
   for (size_t i = 0; i < 5; ++i) {
     change([i](TensorMapSpec& spec) { ++spec.dims[i]; });
     change([i](TensorMapSpec& spec) { ++spec.box[i]; });

@@ -11,7 +11,8 @@ template <typename Traits>
 GmmInstance instance_of() {
   return {.kernel = &gmm_kernel<Traits>,
           .shared_bytes = sizeof(GmmStorage<Traits>),
-          .token_box = Traits::kTokenBox};
+          .token_box = Traits::kTokenBox,
+          .streams = Traits::kStreams};
 }
 
 template <typename Traits>

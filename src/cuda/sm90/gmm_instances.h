@@ -13,6 +13,7 @@ struct GmmInstance {
   void (*kernel)(GmmArguments) = nullptr;
   size_t shared_bytes = 0;
   int token_box = 0;
+  bool streams = false;  ///< Traits::kStreams
 };
 
 GmmInstance gmm_instance_bf16(bool transposed_rhs, const GmmConfig& config);

@@ -11,6 +11,8 @@
 #include "cuda/sm90/gmm_storage.cuh"
 #include "cuda/sm90/producer.cuh"
 #include "cuda/sm90/schedule.cuh"
+#include "cuda/sm90/stream_producer.cuh"
+#include "cuda/sm90/stream_schedule.cuh"
 
 namespace cadre::sm90 {
 
@@ -44,9 +46,19 @@ __global__ void __launch_bounds__(kCtaThreads, 1)
     const int warp = ptx::uniform(threadIdx.x / 32);
     const bool first_lane = threadIdx.x % 32 == 0;
     if (warp == 0) {
-      if (first_lane) produce_operands<Traits>(shared, args);
+      if (first_lane) {
+        if constexpr (Traits::kStreams) {
+          stream_operands<Traits>(shared, args);
+        } else {
+          produce_operands<Traits>(shared, args);
+        }
+      }
     } else if (warp == 1) {
-      schedule<Traits>(shared, args);
+      if constexpr (Traits::kStreams) {
+        schedule_at_once<Traits>(shared, args);
+      } else {
+        schedule<Traits>(shared, args);
+      }
     } else if (warp == 2) {
       produce_epilogue_inputs<Traits>(shared, args);
     }

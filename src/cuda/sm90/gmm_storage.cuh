@@ -37,6 +37,7 @@ struct GmmTraits : Shape {
 struct SharedShape {
   static constexpr int kSharers = kConsumers;
   static constexpr int kRingSlots = 2;
+  static constexpr bool kStreams = false;
 };
 struct LargeShape
     : SharedShape {  // the fewest bytes into the multiprocessor: 3 x 56 KB, 3 chunks a warpgroup
@@ -57,14 +58,17 @@ struct GeneralShape : SharedShape {  // 4 x 48 KB, 2 chunks
   static constexpr int kChunkBuffers = 2;
   static constexpr bool kGeneral = true;
 };
-struct NarrowShape : SharedShape {  // few rows a group, 8 x 24 KB, 2 chunks
+// Few rows a group, bound by reading the weights. kStreams: stream_producer.cuh and
+// stream_schedule.cuh take the place of producer.cuh and schedule.cuh.
+struct NarrowShape : SharedShape {  // 8 x 24 KB, 2 chunks
   static constexpr int kBlocks = 1;
   static constexpr int kTokens = 64;
   static constexpr int kDeferredTokens = 64;
-  static constexpr int kTokenBox = 16;
+  static constexpr int kTokenBox = 64;  // one box a stage, whatever the width
   static constexpr int kStages = 8;
   static constexpr int kChunkBuffers = 2;
   static constexpr bool kGeneral = true;
+  static constexpr bool kStreams = true;
 };
 
 // A consumer thread's sums: fp32, [block][8-token group * 4 + element].

@@ -42,7 +42,7 @@ const void* base_or_any(const void* base, void* const* list) {
   return list == nullptr ? base : reinterpret_cast<const void*>(uintptr_t{1} << 20);
 }
 
-cuda::TensorMapSpec weights_spec(const GmmCall& call) {
+cuda::TensorMapSpec weights_spec(const GmmCall& call, const GmmInstance& instance) {
   const auto n = static_cast<uint64_t>(call.n);
   const auto k = static_cast<uint64_t>(call.k);
   const bool list = call.rhs_list != nullptr;
@@ -53,8 +53,11 @@ cuda::TensorMapSpec weights_spec(const GmmCall& call) {
       .columns = call.transposed_rhs ? k : n,
       .group_stride = static_cast<uint64_t>(single ? 8 : call.rhs_group_stride),
       .row_stride = static_cast<uint64_t>(call.rhs_row_stride)};
-  return cuda::stacked_map(base_or_any(call.rhs, call.rhs_list), map_type(call.element), shape,
-                           {call.transposed_rhs ? 128u : 64u, 64});
+  cuda::TensorMapSpec spec =
+      cuda::stacked_map(base_or_any(call.rhs, call.rhs_list), map_type(call.element), shape,
+                        {call.transposed_rhs ? 128u : 64u, 64});
+  spec.fetches_more = !instance.streams;
+  return spec;
 }
 
 /// out and C: chunks of 8 KB, 128 bytes wide (two side by side for fp32).
@@ -73,7 +76,7 @@ bool encode_maps(const GmmCall& call, const GmmInstance& instance, GmmArguments*
                                {static_cast<uint32_t>(instance.token_box), 16, 32, 48}, tokens);
   args->tokens_map = tokens[0];
   std::copy(tokens + 1, tokens + 4, args->tokens_rest_maps);
-  ok = ok && encode_tensor_map(weights_spec(call), &args->weights_map);
+  ok = ok && encode_tensor_map(weights_spec(call, instance), &args->weights_map);
   const void* out = base_or_any(call.out, call.out_list);
   // A map needs a column; without a whole piece of 16 bytes this one is never used.
   const int64_t columns = std::max<int64_t>(args->whole_columns, 1);

@@ -205,38 +205,56 @@ class GroupWindow {
   int64_t tiles_end_ = 0;  // inclusive sum of tiles within the window
 };
 
-// The ring's writing side: one warp. The first tile of a CTA is given; with a counter the next ones
-// are claimed when there is room for them, so that CTAs with narrow tiles take more of them. Each
-// CTA that had a first tile fails to claim exactly once, so the claim numbered (tiles - 1) is the
-// last of all, and whoever gets it leaves the counter at 0.
-template <typename Traits, typename Storage>
-__device__ void schedule(Storage& shared, const GmmArguments& args) {
-  const int lane = threadIdx.x % 32;
-  GroupWindow<Traits> groups(args, lane);
-  Cursor<Traits::kRingSlots> ring;
+// The ring's writing side: one warp.
+template <typename Storage, int kSlots>
+__device__ __forceinline__ void publish_tile(Storage& shared, Cursor<kSlots>& ring,
+                                             const Tile& tile) {
+  ptx::mbarrier_wait(ptx::shared_address(&shared.ring_empty[ring.slot()]), ring.parity() ^ 1);
+  if (threadIdx.x % 32 == 0) {
+    shared.ring[ring.slot()] = tile;
+    ptx::mbarrier_arrive(ptx::shared_address(&shared.ring_full[ring.slot()]));
+  }
+  ring.advance();
+}
+
+// Which tiles a CTA computes. The first one is given; with a counter the next ones are claimed when
+// there is room for them, so that CTAs with narrow tiles take more of them. Each CTA that had a
+// first tile fails to claim exactly once, so the claim numbered (tiles - 1) is the last of all, and
+// whoever gets it leaves the counter at 0.
+struct TileNumbers {
   int64_t index = blockIdx.x;
   int64_t claim = -1;
-  while (true) {
-    Tile tile{};
-    const bool more = groups.find(index, tile);
-    if (!more) tile.control = Tile::kEnd << 16;
-    ptx::mbarrier_wait(ptx::shared_address(&shared.ring_empty[ring.slot()]), ring.parity() ^ 1);
-    if (lane == 0) {
-      shared.ring[ring.slot()] = tile;
-      ptx::mbarrier_arrive(ptx::shared_address(&shared.ring_full[ring.slot()]));
-    }
-    if (!more) break;
-    ring.advance();
+
+  __device__ void advance(const GmmArguments& args) {
     if (args.tile_counter == nullptr) {
       index += gridDim.x;
-      continue;
+      return;
     }
     uint32_t claimed = 0;
-    if (lane == 0) claimed = atomicAdd(args.tile_counter, 1u);
+    if (threadIdx.x % 32 == 0) claimed = atomicAdd(args.tile_counter, 1u);
     claim = __shfl_sync(0xffffffffu, claimed, 0);
     index = claim + gridDim.x;
   }
-  if (lane == 0 && claim >= 0 && claim == groups.tiles() - 1) atomicExch(args.tile_counter, 0u);
+  __device__ void finish(const GmmArguments& args, int64_t tiles) const {
+    const bool last = threadIdx.x % 32 == 0 && claim >= 0 && claim == tiles - 1;
+    if (last) atomicExch(args.tile_counter, 0u);
+  }
+};
+
+// All tiles of a CTA from `numbers` on, and the end.
+template <typename Traits, typename Storage>
+__device__ void schedule(Storage& shared, const GmmArguments& args,
+                         Cursor<Traits::kRingSlots> ring = {}, TileNumbers numbers = {}) {
+  GroupWindow<Traits> groups(args, threadIdx.x % 32);
+  while (true) {
+    Tile tile{};
+    const bool more = groups.find(numbers.index, tile);
+    if (!more) tile.control = Tile::kEnd << 16;
+    publish_tile(shared, ring, tile);
+    if (!more) break;
+    numbers.advance(args);
+  }
+  numbers.finish(args, groups.tiles());
 }
 
 // The reading side: every thread that reads a tile waits for it; one thread of each reading warp
