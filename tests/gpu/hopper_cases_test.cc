@@ -117,11 +117,13 @@ TEST_F(HopperChoice, APinnedKernelRefusesWhatItCannotWrite) {
 /// A Hopper subject, with cases that fit it as they are.
 class HopperCases : public HopperTest, public testing::WithParamInterface<std::string> {
  protected:
-  void expect(Case c) {
+  void expect(const Case& c) { expect_on(subject_.subject(), c); }
+
+  static void expect_on(const verify::Subject& subject, Case c) {
     if (c.has_beta() && !hopper().c) return;
     c.kernel = c.op == verify::Op::kGmm ? hopper().kernel : "";
     if (hopper().fit == HopperFit::kRagged) c.sizes_on_device = true;
-    for (const std::string& failure : verify::check_case(subject_.subject(), c)) {
+    for (const std::string& failure : verify::check_case(subject, c)) {
       ADD_FAILURE() << to_string(c) << ": " << failure;
     }
   }
@@ -187,6 +189,18 @@ TEST_P(HopperCases, GroupsOfManyBands) {
   c.transpose_rhs = true;
   c.accumulate = true;
   expect(c);
+}
+
+TEST_P(HopperCases, FewTilesForTheLastWave) {
+  ContextOptions options = BackendUnderTest::options_for(GetParam());
+  options.sm_count = 10;
+  Context context(options);
+  const verify::Subject on_ten{context, device_memory(), "sm90/"};
+  Case c = sized(contract::gmm::basic(types()), {900, 40, 1000, 1100}, 72, 320);
+  expect_on(on_ten, c);
+  c.transpose_rhs = true;
+  c.accumulate = true;
+  expect_on(on_ten, c);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HopperCases, testing::ValuesIn(restricted_names("gmm")), backend_of);
