@@ -101,6 +101,7 @@ Failures model_shapes(const Subject& subject, const DTypes& types);
 namespace grouped_gemm {
 Case basic(const DTypes& types);
 Failures every_group_has_its_own_dims(const Subject& subject, const DTypes& types);
+Failures any_number_of_groups(const Subject& subject, const DTypes& types);
 Failures transposes(const Subject& subject, const DTypes& types);
 Failures alpha_beta_and_c(const Subject& subject, const DTypes& types);
 Failures every_form_of_tensor(const Subject& subject, const DTypes& types);

@@ -43,6 +43,19 @@ Failures every_group_has_its_own_dims(const Subject& subject, const DTypes& type
   return check_all(subject, cases);
 }
 
+Failures any_number_of_groups(const Subject& subject, const DTypes& types) {
+  std::vector<Case> cases;
+  for (int64_t groups : {1, 64, 65, 4096}) {
+    Case c = basic(types);
+    c.dims.clear();
+    for (int64_t i = 0; i < groups; ++i) c.dims.push_back({i * i % 3, 1 + i % 2, 1 + i % 4});
+    cases.push_back(c);
+    set_forms(&c, Placement::kPacked);
+    cases.push_back(c);
+  }
+  return check_all(subject, cases);
+}
+
 Failures transposes(const Subject& subject, const DTypes& types) {
   std::vector<Case> cases;
   for (bool lhs : {false, true}) {

@@ -9,6 +9,7 @@ CADRE_CONTRACT_SUITE(GroupedGemmContract, "", product_types());
 TEST_P(GroupedGemmContract, EveryGroupHasItsOwnDims) {
   expect(grouped_gemm::every_group_has_its_own_dims);
 }
+TEST_P(GroupedGemmContract, AnyNumberOfGroups) { expect(grouped_gemm::any_number_of_groups); }
 TEST_P(GroupedGemmContract, Transposes) { expect(grouped_gemm::transposes); }
 TEST_P(GroupedGemmContract, AlphaBetaAndC) { expect(grouped_gemm::alpha_beta_and_c); }
 TEST_P(GroupedGemmContract, EveryFormOfTensor) { expect(grouped_gemm::every_form_of_tensor); }

@@ -64,17 +64,40 @@ TEST_P(BackendTest, HostPointersAreRefused) {
 }
 
 TEST_P(BackendTest, TooSmallAWorkspaceIsRefused) {
-  GmmArgs call = args();
-  size_t needed = 0;
-  ASSERT_TRUE(gmm_workspace_size(context, call, &needed).ok());
-  ASSERT_GT(needed, size_t{0});
-  void* workspace = device_memory().allocate(needed);
-  call.options.workspace = workspace;
-  call.options.workspace_size_bytes = needed - 1;
-  expect_invalid(gmm(context, call), "options.workspace_size_bytes");
-  call.options.workspace_size_bytes = needed;
-  EXPECT_TRUE(gmm(context, call).ok());
-  device_memory().release(workspace);
+  const auto refuse = [this](auto call, auto size_of_call, auto op) {
+    size_t needed = 0;
+    ASSERT_TRUE(size_of_call(context, call, &needed).ok());
+    ASSERT_GT(needed, size_t{0});
+    void* workspace = device_memory().allocate(needed);
+    call.options.workspace = workspace;
+    call.options.workspace_size_bytes = needed - 1;
+    expect_invalid(op(context, call), "options.workspace_size_bytes");
+    call.options.workspace_size_bytes = needed;
+    const Status enough = op(context, call);
+    EXPECT_TRUE(enough.ok()) << enough.message();
+    EXPECT_TRUE(context.check(kGpu).ok());
+    device_memory().release(workspace);
+    out.upload();  // untouched for the next op
+  };
+  refuse(args(), gmm_workspace_size, gmm);
+  const TensorView rows = TensorView::contiguous(out.data(), DType::kF32, {kM, kN}, kGpu);
+  GpuArray x(DType::kF32, {kM, kK}), grad(DType::kF32, {kGroups, kK, kN});
+  GpuArray dbias(DType::kF32, {kGroups, kN});
+  x.fill_random(5);
+  refuse(TgmmArgs{.lhs = x.view(), .rhs = rows, .group_sizes = sizes.sizes(), .out = grad.view()},
+         tgmm_workspace_size, tgmm);
+  refuse(
+      BiasGradArgs{
+          .dy = rows, .group_sizes = sizes.sizes(), .dbias = GroupedTensor::vectors(dbias.view())},
+      bias_grad_workspace_size, bias_grad);
+  // Three groups of 60 rows.
+  constexpr int64_t kRows = 60;
+  refuse(
+      GroupedGemmArgs{
+          .a = TensorView::contiguous(lhs.data(), DType::kBF16, {kGroups, kRows, kK}, kGpu),
+          .b = rhs.view(),
+          .d = TensorView::contiguous(out.data(), DType::kF32, {kGroups, kRows, kN}, kGpu)},
+      grouped_gemm_workspace_size, grouped_gemm);
 }
 
 TEST_P(BackendTest, WorkspaceIsNeverOverrun) {

@@ -17,19 +17,26 @@ constexpr double kTolerance = 1e-4;
 
 struct BadSizes {
   const char* name;
+  DType dtype;
   std::vector<int64_t> sizes;
   std::vector<int64_t> counted;  ///< as the contract reads them
   const char* message;
 };
 
 const std::vector<BadSizes> kBadSizes = {
-    {"negative in the middle", {50, -1, 60, 10}, {50, 0, 0, 0}, "negative"},
-    {"negative first", {-5, 1, 1, 1}, {0, 0, 0, 0}, "negative"},
-    {"most negative", {10, INT64_MIN, 10, 10}, {10, 0, 0, 0}, "negative"},
-    {"sum above m", {100, 90, 11, 1}, {100, 90, 0, 0}, "above m"},
-    {"huge", {10, INT64_MAX, INT64_MAX, 1}, {10, 0, 0, 0}, "above m"},
-    {"sums that wrap around", {1, INT64_MAX, 1, INT64_MAX}, {1, 0, 0, 0}, "above m"},
-    {"last one too many", {50, 50, 50, 51}, {50, 50, 50, 0}, "above m"},
+    {"negative in the middle", DType::kI64, {50, -1, 60, 10}, {50, 0, 0, 0}, "negative"},
+    {"negative first", DType::kI64, {-5, 1, 1, 1}, {0, 0, 0, 0}, "negative"},
+    {"most negative", DType::kI64, {10, INT64_MIN, 10, 10}, {10, 0, 0, 0}, "negative"},
+    {"sum above m", DType::kI64, {100, 90, 11, 1}, {100, 90, 0, 0}, "above m"},
+    {"huge", DType::kI64, {10, INT64_MAX, INT64_MAX, 1}, {10, 0, 0, 0}, "above m"},
+    {"sums that wrap around", DType::kI64, {1, INT64_MAX, 1, INT64_MAX}, {1, 0, 0, 0}, "above m"},
+    {"last one too many", DType::kI64, {50, 50, 50, 51}, {50, 50, 50, 0}, "above m"},
+    {"negative i32", DType::kI32, {50, 60, -1, 10}, {50, 60, 0, 0}, "negative"},
+    {"most negative i32", DType::kI32, {10, INT32_MIN, 10, 10}, {10, 0, 0, 0}, "negative"},
+    {"i32 sums above 2^31", DType::kI32, {10, INT32_MAX, INT32_MAX, 9}, {10, 0, 0, 0}, "above m"},
+    {"sum above m in i32", DType::kI32, {100, 90, 11, 1}, {100, 90, 0, 0}, "above m"},
+    {"u32 above 2^31", DType::kU32, {7, 20, UINT32_MAX, 1}, {7, 20, 0, 0}, "above m"},
+    {"u32 sums that wrap around", DType::kU32, {5, UINT32_MAX - 4, 5, 5}, {5, 0, 0, 0}, "above m"},
 };
 
 class DeviceFaults : public GpuBackendTest {
@@ -43,6 +50,19 @@ class DeviceFaults : public GpuBackendTest {
     EXPECT_TRUE(context.check(kGpu).ok()) << what << ": reported twice";
   }
 
+  /// Inputs, and the canaries around them and around outputs.
+  static void expect_kept(std::initializer_list<GpuArray*> inputs,
+                          std::initializer_list<GpuArray*> outputs, const std::string& what) {
+    for (GpuArray* array : inputs) {
+      array->download();
+      EXPECT_TRUE(array->unchanged()) << what;
+    }
+    for (GpuArray* array : outputs) {
+      array->download();
+      EXPECT_TRUE(array->guards_intact()) << what;
+    }
+  }
+
   Context reference;
 };
 
@@ -51,7 +71,7 @@ TEST_P(DeviceFaults, BadSizesInGmm) {
     GpuArray lhs(DType::kBF16, {kM, kK});
     GpuArray rhs(DType::kBF16, {kGroups, kK, kN});
     GpuArray out(DType::kF32, {kM, kN});
-    GpuArray sizes(DType::kI64, {kGroups});
+    GpuArray sizes(bad.dtype, {kGroups});
     lhs.fill_random(1);
     rhs.fill_random(2);
     sizes.set(bad.sizes);
@@ -60,12 +80,7 @@ TEST_P(DeviceFaults, BadSizesInGmm) {
         {.lhs = lhs.view(), .rhs = rhs.view(), .group_sizes = sizes.sizes(), .out = out.view()});
     ASSERT_TRUE(status.ok()) << status.message();
     expect_fault(bad.message, bad.name);
-    for (GpuArray* array : {&lhs, &rhs, &sizes}) {
-      array->download();
-      EXPECT_TRUE(array->unchanged()) << bad.name;
-    }
-    out.download();
-    EXPECT_TRUE(out.guards_intact()) << bad.name;
+    expect_kept({&lhs, &rhs, &sizes}, {&out}, bad.name);
     ASSERT_TRUE(gmm(reference, {.lhs = lhs.host_view(),
                                 .rhs = rhs.host_view(),
                                 .group_sizes = {bad.counted.data(), DType::kI64, kGroups},
@@ -80,7 +95,7 @@ TEST_P(DeviceFaults, BadSizesInTgmm) {
     GpuArray lhs(DType::kBF16, {kM, kK});
     GpuArray rhs(DType::kBF16, {kM, kN});
     GpuArray out(DType::kF32, {kGroups, kK, kN});
-    GpuArray sizes(DType::kI64, {kGroups});
+    GpuArray sizes(bad.dtype, {kGroups});
     lhs.fill_random(1);
     rhs.fill_random(2);
     sizes.set(bad.sizes);
@@ -89,8 +104,7 @@ TEST_P(DeviceFaults, BadSizesInTgmm) {
         {.lhs = lhs.view(), .rhs = rhs.view(), .group_sizes = sizes.sizes(), .out = out.view()});
     ASSERT_TRUE(status.ok()) << status.message();
     expect_fault(bad.message, bad.name);
-    out.download();
-    EXPECT_TRUE(out.guards_intact()) << bad.name;
+    expect_kept({&lhs, &rhs, &sizes}, {&out}, bad.name);
     ASSERT_TRUE(tgmm(reference, {.lhs = lhs.host_view(),
                                  .rhs = rhs.host_view(),
                                  .group_sizes = {bad.counted.data(), DType::kI64, kGroups},
@@ -106,7 +120,7 @@ TEST_P(DeviceFaults, BadSizesInBiasGrad) {
     GpuArray dbias(DType::kF32, {kGroups, kN});
     GpuArray bias(DType::kF32, {kGroups, kN});
     GpuArray dbias_scale(DType::kF32, {kM});
-    GpuArray sizes(DType::kI64, {kGroups});
+    GpuArray sizes(bad.dtype, {kGroups});
     dy.fill_random(1);
     bias.fill_random(2);
     sizes.set(bad.sizes);
@@ -117,9 +131,7 @@ TEST_P(DeviceFaults, BadSizesInBiasGrad) {
                                               .bias = GroupedTensor::vectors(bias.view())});
     ASSERT_TRUE(status.ok()) << status.message();
     expect_fault(bad.message, bad.name);
-    dbias.download();
-    dbias_scale.download();
-    EXPECT_TRUE(dbias.guards_intact() && dbias_scale.guards_intact()) << bad.name;
+    expect_kept({&dy, &bias, &sizes}, {&dbias, &dbias_scale}, bad.name);
     ASSERT_TRUE(bias_grad(reference, {.dy = dy.host_view(),
                                       .group_sizes = {bad.counted.data(), DType::kI64, kGroups},
                                       .dbias = GroupedTensor::vectors(dbias.host_view()),
@@ -154,8 +166,7 @@ TEST_P(DeviceFaults, BadGroupOffset) {
                               .group_offset = group_offset})
                     .ok());
     expect_fault("group_offset", what);
-    out.download();
-    EXPECT_TRUE(out.guards_intact()) << what;
+    expect_kept({&lhs, &rhs, &sizes, &device_offset}, {&out}, what);
     for (int64_t i = 0; i < out.count(); ++i) ASSERT_EQ(out.after(i), 0.0) << what;
     ASSERT_TRUE(tgmm(context, {.lhs = lhs.view(),
                                .rhs = lhs.view(),
@@ -164,9 +175,22 @@ TEST_P(DeviceFaults, BadGroupOffset) {
                                .group_offset = group_offset})
                     .ok());
     expect_fault("group_offset", what);
-    grad.download();
-    EXPECT_TRUE(grad.guards_intact()) << what;
+    expect_kept({&lhs, &sizes, &device_offset}, {&grad}, what);
     for (int64_t i = 0; i < grad.count(); ++i) ASSERT_EQ(grad.after(i), 0.0) << what;
+    GpuArray bias(DType::kBF16, {kLocal, kK}), dbias(DType::kF32, {kLocal, kK});
+    GpuArray dbias_scale(DType::kF32, {kM});
+    bias.fill_random(3);
+    ASSERT_TRUE(bias_grad(context, {.dy = lhs.view(),
+                                    .group_sizes = sizes.sizes(),
+                                    .dbias = GroupedTensor::vectors(dbias.view()),
+                                    .dbias_scale = dbias_scale.view(),
+                                    .bias = GroupedTensor::vectors(bias.view()),
+                                    .group_offset = group_offset})
+                    .ok());
+    expect_fault("group_offset", what);
+    expect_kept({&lhs, &bias, &sizes, &device_offset}, {&dbias, &dbias_scale}, what);
+    for (int64_t i = 0; i < dbias.count(); ++i) ASSERT_EQ(dbias.after(i), 0.0) << what;
+    for (int64_t i = 0; i < kM; ++i) ASSERT_EQ(dbias_scale.after(i), 0.0) << what;
   }
 }
 
@@ -189,8 +213,19 @@ TEST_P(DeviceFaults, GroupsLargerThanTheMatricesOfAList) {
                                       .out = GroupedTensor::list(pointers.data(), kGroups, like)});
   ASSERT_TRUE(status.ok()) << status.message();
   expect_fault("out of range", "list of 10 rows");
-  out.download();
-  EXPECT_TRUE(out.guards_intact());
+  expect_kept({&lhs, &rhs, &sizes}, {&out}, "list of 10 rows");
+  // The group before the first bad one is right.
+  GpuArray first(DType::kF32, {10, kN});
+  const std::vector<int64_t> counted = {10, 0, 0, 0};
+  ASSERT_TRUE(gmm(reference, {.lhs = TensorView::contiguous(lhs.host_view().data, DType::kBF16,
+                                                            {10, kK}, Device{}),
+                              .rhs = rhs.host_view(),
+                              .group_sizes = {counted.data(), DType::kI64, kGroups},
+                              .out = first.host_view()})
+                  .ok());
+  for (int64_t i = 0; i < first.count(); ++i) {
+    ASSERT_NEAR(out.after(i), first.before(i), kTolerance) << i;
+  }
 }
 
 TEST_P(DeviceFaults, BadDimsInGroupedGemm) {
@@ -214,8 +249,7 @@ TEST_P(DeviceFaults, BadDimsInGroupedGemm) {
     ASSERT_TRUE(status.ok()) << status.message();
     const std::string what = "rows " + std::to_string(bad_rows);
     expect_fault("out of range", what);
-    d.download();
-    EXPECT_TRUE(d.guards_intact()) << what;
+    expect_kept({&a, &b, &rows}, {&d}, what);
     const std::vector<int64_t> counted = {20, 0, 30};
     ASSERT_TRUE(
         grouped_gemm(

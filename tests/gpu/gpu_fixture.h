@@ -73,7 +73,7 @@ class GpuArray {
   void store(int64_t index, double value) {
     store_rounded(buffer().before(), dtype_, index, value);
   }
-  /// Integers: i32 or i64.
+  /// Integers: i32, u32 or i64.
   void set(const std::vector<int64_t>& values) {
     for (size_t i = 0; i < values.size(); ++i) {
       const auto narrow = static_cast<int32_t>(values[i]);
