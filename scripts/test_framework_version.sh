@@ -3,10 +3,14 @@
 # headers in .venv, then this same file is loaded and tested in an environment of its own (with jax also inside tokamax).
 # usage: scripts/test_framework_version.sh torch|jax VERSION [pytest arguments ...]     (after make test)
 set -euo pipefail
-cd "$(dirname "$0")/.."
 
+if (($# < 2)); then
+  sed -n 's/^# usage/usage/p' "$0" >&2
+  exit 2
+fi
 framework=$1 version=$2
 shift 2
+cd "$(dirname "$0")/.."
 library=build/release/libcadre.so
 [[ -f $library && -x .venv/bin/python ]] || { echo "run make test first" >&2 && exit 1; }
 
