@@ -75,7 +75,7 @@ nlohmann::json json_of(const Explanation& result) {
     document["backend"] = result.chosen_backend;
     document["config"] = {{"text", to_string(c)}, {"kernel", c.kernel},   {"tile_m", c.tile_m},
                           {"tile_n", c.tile_n},   {"tile_k", c.tile_k},   {"stages", c.stages},
-                          {"cluster", c.cluster}, {"split_k", c.split_k}, {"threads", c.threads}};
+                          {"split_k", c.split_k}, {"threads", c.threads}};
   }
   nlohmann::json answers = nlohmann::json::array();
   for (const Answer& answer : result.answers) {

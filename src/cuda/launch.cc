@@ -13,23 +13,16 @@ Status launch_code(const Launch& launch, std::string_view name, const void* kern
   if (const cudaError_t error = prepare_kernel(kernel, shape.shared_bytes); error != cudaSuccess) {
     return fail(error);
   }
-  cudaLaunchAttribute attributes[2];
-  unsigned count = 0;
-  if (shape.cluster > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count++].val.clusterDim = {shape.cluster, 1, 1};
-  }
-  if (shape.after_prologue) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-  }
+  cudaLaunchAttribute dependent{};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(shape.blocks);
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = launch.stream;
-  config.attrs = attributes;
-  config.numAttrs = count;
+  config.attrs = &dependent;
+  config.numAttrs = shape.after_prologue ? 1 : 0;
   const cudaError_t error = cudaLaunchKernelExC(&config, kernel, const_cast<void**>(parameters));
   return error == cudaSuccess ? Status{} : fail(error);
 }

@@ -34,7 +34,6 @@ struct GridShape {
   unsigned blocks = 1;
   unsigned threads = 1;
   unsigned shared_bytes = 0;
-  unsigned cluster = 1;
   bool after_prologue = false;  ///< programmatic dependent launch on the kernel before it
 };
 

@@ -110,9 +110,8 @@ TEST(Config, PrintsAndHashes) {
                              .tile_n = 256,
                              .tile_k = 64,
                              .stages = 4,
-                             .cluster = 2,
                              .split_k = 3}),
-            "sm90/gmm tile 128x256x64 stages 4 cluster 2 split_k 3");
+            "sm90/gmm tile 128x256x64 stages 4 split_k 3");
 }
 
 }  // namespace

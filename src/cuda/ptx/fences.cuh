@@ -10,12 +10,6 @@ __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// The same for global memory that was written by ordinary stores and is read or written by TMA
-// next.
-__device__ __forceinline__ void fence_async_global() {
-  asm volatile("fence.proxy.async.global;" ::: "memory");
-}
-
 // A tensor map that was written in global memory by this grid or an earlier one, before its first
 // use.
 __device__ __forceinline__ void fence_tensor_map_acquire(const void* tensor_map) {

@@ -1,6 +1,6 @@
-// mbarrier: the transaction barriers between the copy engine (TMA) and the warps of a CTA or
-// cluster. A waiter passes the parity of the phase it waits for: consumers start at 0, producers
-// (on empty slots) at 1.
+// mbarrier: the transaction barriers between the copy engine (TMA) and the warps of a CTA. A
+// waiter passes the parity of the phase it waits for: consumers start at 0, producers (on empty
+// slots) at 1.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrival
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Makes the initialised barriers visible to the copy engine and to the other CTAs of the cluster.
+// Makes the initialised barriers visible to the copy engine.
 __device__ __forceinline__ void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -24,33 +24,6 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
 __device__ __forceinline__ void mbarrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
-}
-
-// Arrival on the barrier at the same offset in another CTA of the cluster. The default semantics
-// are meant: an explicit .release.cluster halves the speed of a whole kernel.
-__device__ __forceinline__ void mbarrier_arrive_remote(uint32_t barrier, uint32_t cta_rank) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
-      "}\n" ::"r"(barrier),
-      "r"(cta_rank)
-      : "memory");
-}
-
-__device__ __forceinline__ bool mbarrier_try_wait(uint32_t barrier, uint32_t parity) {
-  uint32_t done;
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, p;\n"
-      "}\n"
-      : "=r"(done)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return done != 0;
 }
 
 // Never suspends the thread, as try_wait may.

@@ -1,6 +1,6 @@
 // TMA: bulk tensor copies between global and shared memory through a tensor map
-// (cp.async.bulk.tensor), coordinates innermost first. Loads complete on an mbarrier; stores and
-// reductions on the issuing thread's bulk groups.
+// (cp.async.bulk.tensor), coordinates innermost first. Loads complete on an mbarrier; stores on
+// the issuing thread's bulk groups.
 #pragma once
 
 #include <cuda.h>
@@ -12,7 +12,6 @@ namespace cadre::ptx {
 // L2 eviction policies as createpolicy.fractional encodes them for a fraction of 1.
 inline constexpr uint64_t kEvictNormal = 0x1000000000000000;
 inline constexpr uint64_t kEvictFirst = 0x12f0000000000000;
-inline constexpr uint64_t kEvictLast = 0x14f0000000000000;
 
 __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -53,60 +52,7 @@ __device__ __forceinline__ void tma_load_4d(uint32_t destination, const CUtensor
       : "memory");
 }
 
-__device__ __forceinline__ void tma_load_5d(uint32_t destination, const CUtensorMap* map,
-                                            uint32_t barrier, uint64_t policy, int c0, int c1,
-                                            int c2, int c3, int c4) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_"
-      "hint "
-      "[%0], [%1, {%4, %5, %6, %7, %8}], [%2], %3;" ::"r"(destination),
-      "l"(map), "r"(barrier), "l"(policy), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
-      : "memory");
-}
-
-// The same box into every CTA of the cluster whose bit is set in `cta_mask`, completing on each
-// one's own barrier.
-
-__device__ __forceinline__ void tma_load_multicast_2d(uint32_t destination, const CUtensorMap* map,
-                                                      uint32_t barrier, uint16_t cta_mask, int c0,
-                                                      int c1) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::"
-      "cluster "
-      "[%0], [%1, {%4, %5}], [%2], %3;" ::"r"(destination),
-      "l"(map), "r"(barrier), "h"(cta_mask), "r"(c0), "r"(c1)
-      : "memory");
-}
-
-__device__ __forceinline__ void tma_load_multicast_4d(uint32_t destination, const CUtensorMap* map,
-                                                      uint32_t barrier, uint16_t cta_mask, int c0,
-                                                      int c1, int c2, int c3) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::"
-      "cluster "
-      "[%0], [%1, {%4, %5, %6, %7}], [%2], %3;" ::"r"(destination),
-      "l"(map), "r"(barrier), "h"(cta_mask), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
-      : "memory");
-}
-
 // Stores: what lies outside the map's bounds is dropped.
-
-__device__ __forceinline__ void tma_store_2d(const CUtensorMap* map, uint32_t source, int c0,
-                                             int c1) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
-      "r"(source), "r"(c0), "r"(c1)
-      : "memory");
-}
-
-__device__ __forceinline__ void tma_store_3d(const CUtensorMap* map, uint32_t source, int c0,
-                                             int c1, int c2) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(
-          map),
-      "r"(source), "r"(c0), "r"(c1), "r"(c2)
-      : "memory");
-}
 
 __device__ __forceinline__ void tma_store_4d(const CUtensorMap* map, uint32_t source, int c0,
                                              int c1, int c2, int c3) {
@@ -114,53 +60,6 @@ __device__ __forceinline__ void tma_store_4d(const CUtensorMap* map, uint32_t so
       "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::
           "l"(map),
       "r"(source), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
-      : "memory");
-}
-
-__device__ __forceinline__ void tma_store_5d(const CUtensorMap* map, uint32_t source, int c0,
-                                             int c1, int c2, int c3, int c4) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], "
-      "[%1];" ::"l"(map),
-      "r"(source), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
-      : "memory");
-}
-
-// Additions into global memory, in the map's element type.
-
-__device__ __forceinline__ void tma_reduce_add_2d(const CUtensorMap* map, uint32_t source, int c0,
-                                                  int c1) {
-  asm volatile(
-      "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], "
-      "[%1];" ::"l"(map),
-      "r"(source), "r"(c0), "r"(c1)
-      : "memory");
-}
-
-__device__ __forceinline__ void tma_reduce_add_3d(const CUtensorMap* map, uint32_t source, int c0,
-                                                  int c1, int c2) {
-  asm volatile(
-      "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4}], "
-      "[%1];" ::"l"(map),
-      "r"(source), "r"(c0), "r"(c1), "r"(c2)
-      : "memory");
-}
-
-__device__ __forceinline__ void tma_reduce_add_4d(const CUtensorMap* map, uint32_t source, int c0,
-                                                  int c1, int c2, int c3) {
-  asm volatile(
-      "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, "
-      "%5}], [%1];" ::"l"(map),
-      "r"(source), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
-      : "memory");
-}
-
-__device__ __forceinline__ void tma_reduce_add_5d(const CUtensorMap* map, uint32_t source, int c0,
-                                                  int c1, int c2, int c3, int c4) {
-  asm volatile(
-      "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5, "
-      "%6}], [%1];" ::"l"(map),
-      "r"(source), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
       : "memory");
 }
 

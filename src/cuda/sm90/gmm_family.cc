@@ -203,7 +203,6 @@ class GmmFamily final : public cuda::KernelFamily {
     config->tile_n = tile_features(kind);
     config->tile_k = 64;
     config->stages = pipeline_stages(kind);
-    config->cluster = 1;
     config->threads = 384;
     return {};
   }
