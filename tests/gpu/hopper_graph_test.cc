@@ -40,6 +40,7 @@ class HopperGraph : public HopperTest, public testing::WithParamInterface<std::s
     // Makes the workspace that a capture can't.
     const Status first = call(context, out, options());
     ASSERT_TRUE(first.ok()) << first.message();
+    ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);  // it writes what is filled anew below
     cudaGraphExec_t graph = capture(stream, [&] { return call(context, out, options()); });
     ASSERT_NE(graph, nullptr);
     for (const std::vector<int64_t>& replayed : kSizes) {
