@@ -73,8 +73,8 @@ nlohmann::json json_of(const Explanation& result) {
                              {"workspace_bytes", result.workspace_bytes}};
   if (!result.chosen_backend.empty()) {
     document["backend"] = result.chosen_backend;
-    document["config"] = {{"text", to_string(c)}, {"kernel", c.kernel},   {"tile_m", c.tile_m},
-                          {"tile_n", c.tile_n},   {"tile_k", c.tile_k},   {"stages", c.stages},
+    document["config"] = {{"text", to_string(c)}, {"kernel", c.kernel},  {"tile_m", c.tile_m},
+                          {"tile_n", c.tile_n},   {"tile_k", c.tile_k},  {"stages", c.stages},
                           {"split_k", c.split_k}, {"threads", c.threads}};
   }
   nlohmann::json answers = nlohmann::json::array();
