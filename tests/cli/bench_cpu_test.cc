@@ -1,7 +1,6 @@
 // cadre bench --device cpu: every field of the result file, and errors before anything is measured.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -16,17 +15,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(CliBenchCpu, ResultFileHoldsEveryField) {
-  char path[] = "/tmp/cadre_bench_test_XXXXXX";
-  const int file = mkstemp(path);
-  ASSERT_GE(file, 0);
-  close(file);
+  const TemporaryFile file;
   const CliResult result = run_cli(std::string("bench --device cpu --op gmm_nt --dtype bf16 "
                                                "--shape decode-qwen3-30b-w2 --repeats 1 --json ") +
-                                       path,
+                                       file.path(),
                                    "CADRE_NUM_THREADS=1 CADRE_ISA=scalar");
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  const json document = json::parse(std::ifstream(path));
-  std::remove(path);
+  const json document = json::parse(std::ifstream(file.path()));
   for (const char* field : {"schema", "machine", "command", "environment", "results"}) {
     EXPECT_TRUE(document.contains(field)) << field;
   }
@@ -70,16 +65,12 @@ TEST(CliBenchCpu, BadOptionsAreUsageErrorsThatListWhatThereIs) {
 }
 
 TEST(CliBenchCpu, RowsAndThreadsLeaveTheCasesAskedFor) {
-  char path[] = "/tmp/cadre_bench_test_XXXXXX";
-  const int file = mkstemp(path);
-  ASSERT_GE(file, 0);
-  close(file);
+  const TemporaryFile file;
   const CliResult result = run_cli(std::string("bench --device cpu --op gmm --dtype i8 --rows 2,3 "
                                                "--threads 1 --seconds 0.01 --repeats 5 --json ") +
-                                   path);
+                                   file.path());
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  const json document = json::parse(std::ifstream(path));
-  std::remove(path);
+  const json document = json::parse(std::ifstream(file.path()));
   ASSERT_EQ(document["results"].size(), 2u);
   EXPECT_THAT(document["command"].get<std::string>(), HasSubstr("--rows 2 --rows 3 --threads 1"));
   for (size_t i = 0; i < 2; ++i) {

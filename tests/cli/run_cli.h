@@ -2,8 +2,10 @@
 #pragma once
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -16,13 +18,28 @@ struct CliResult {
   std::string err;
 };
 
+/// An empty file of its own, removed at the end.
+class TemporaryFile {
+ public:
+  TemporaryFile() {
+    const int file = mkstemp(path_);
+    if (file >= 0) close(file);
+  }
+  ~TemporaryFile() { std::remove(path_); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  const char* path() const { return path_; }
+
+ private:
+  char path_[23] = "/tmp/cadre_test_XXXXXX";
+};
+
 /// `arguments` as a shell would split them, with `environment` ("NAME=value ...") in front.
 inline CliResult run_cli(const std::string& arguments, const std::string& environment = "") {
-  char path[] = "/tmp/cadre_cli_test_XXXXXX";
-  const int file = mkstemp(path);
-  if (file >= 0) close(file);
+  const TemporaryFile errors;
   const std::string command =
-      environment + " '" CADRE_CLI_PATH "' " + arguments + " 2>'" + path + "' </dev/null";
+      environment + " '" CADRE_CLI_PATH "' " + arguments + " 2>'" + errors.path() + "' </dev/null";
   CliResult result;
   std::FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return result;
@@ -33,9 +50,8 @@ inline CliResult run_cli(const std::string& arguments, const std::string& enviro
   const int status = pclose(pipe);
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   std::stringstream err;
-  err << std::ifstream(path).rdbuf();
+  err << std::ifstream(errors.path()).rdbuf();
   result.err = err.str();
-  std::remove(path);
   return result;
 }
 
