@@ -2,16 +2,19 @@
 #include "bench/cuda/timer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <random>
 
 #include "bench/cuda/kernels.h"
+#include "bench/cuda/warm_up.h"
 
 namespace cadre::bench {
 namespace {
 
 constexpr size_t kFlushBytes = size_t{256} << 20;  // five times the L2 of an H200
-constexpr int kWarmUps = 3;
+
+using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
@@ -42,18 +45,32 @@ double Timer::seconds(const std::function<void()>& call) const {
 
 std::vector<Times> Timer::in_turn(const std::vector<std::function<void()>>& calls, int repeats,
                                   Flush flush) const {
-  std::vector<std::vector<double>> taken(calls.size());
+  std::vector<double> latest(calls.size());
   std::vector<size_t> order(calls.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::mt19937 engine(1);
-  for (int round = 0; round < repeats + kWarmUps; ++round) {
+  int round = 0;
+  const auto run_round = [&] {
     std::shuffle(order.begin(), order.end(), engine);
     for (const size_t i : order) {
       require(cudaMemsetAsync(flushed_.get(), round, kFlushBytes, stream_), "the flush");
       if (flush == Flush::kRead) read_bytes(other_.get(), kFlushBytes, stream_);
-      const double time = seconds(calls[i]);
-      if (round >= kWarmUps) taken[i].push_back(time);
+      latest[i] = seconds(calls[i]);
     }
+    ++round;
+  };
+
+  const Clock::time_point begin = Clock::now();
+  std::vector<double> sums;
+  do {
+    run_round();
+    sums.push_back(std::accumulate(latest.begin(), latest.end(), 0.0));
+  } while (!warmed_up(sums, std::chrono::duration<double>(Clock::now() - begin).count()));
+
+  std::vector<std::vector<double>> taken(calls.size());
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    run_round();
+    for (size_t i = 0; i < calls.size(); ++i) taken[i].push_back(latest[i]);
   }
   std::vector<Times> times;
   for (const std::vector<double>& values : taken) times.push_back(times_of(values));

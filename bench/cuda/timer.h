@@ -21,8 +21,8 @@ class Timer {
 
   cudaStream_t stream() const { return stream_; }
 
-  /// Every call once in each of `repeats` rounds, after a few rounds that don't count, each round
-  /// in an order of its own: what ran before a call says how much power the card has for it.
+  /// Every call once in each of `repeats` rounds, after rounds that don't count (warm_up.h), each
+  /// round in an order of its own: what ran before a call says how much power the card has for it.
   std::vector<Times> in_turn(const std::vector<std::function<void()>>& calls, int repeats,
                              Flush flush) const;
 
