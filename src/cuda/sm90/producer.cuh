@@ -35,11 +35,52 @@ __device__ __forceinline__ void load_tokens(const GmmArguments& args, const Tile
   }
 }
 
-// Where a tile's weights are and how many of them it takes.
+// Where a tile's weights are.
 struct WeightsPlace {
   const CUtensorMap* map;
   int group;  // coordinate in the map
   int feature;
+};
+
+// One thread's way through the tiles that have products.
+template <typename Traits, typename Storage>
+class ProductTiles {
+ public:
+  Tile tile{};
+  WeightsPlace weights{};
+
+  __device__ __forceinline__ ProductTiles(Storage& shared, const GmmArguments& args)
+      : shared_(shared), args_(args) {}
+
+  // The next one; false when there is none.
+  __device__ __forceinline__ bool next() {
+    do {
+      tile = read_tile(shared_, ring_);
+      release_tile(shared_, ring_);
+      ring_.advance();
+      if (Tile::kind(tile.control) == Tile::kEnd) return false;
+    } while (Tile::kind(tile.control) == Tile::kZero);
+
+    weights = {.map = &args_.weights_map, .group = tile.group, .feature = tile.feature};
+    if (args_.weights_maps != nullptr) {
+      weights.map = args_.weights_maps + tile.group;
+      weights.group = 0;
+      if (mapped_group_ != tile.group) ptx::fence_tensor_map_acquire(weights.map);
+      mapped_group_ = tile.group;
+    }
+    return true;
+  }
+
+  // What the copy engine brings into each stage of the tile.
+  __device__ __forceinline__ uint32_t stage_bytes() const {
+    return Traits::kWeightBytes + Tile::width(tile.control) * kTileK * 2;
+  }
+
+ private:
+  Storage& shared_;
+  const GmmArguments& args_;
+  Cursor<Traits::kRingSlots> ring_;
+  int mapped_group_ = -1;
 };
 
 // Loads the weights of one stage as blocks of 64 features: two with each box of rows of K, one with
@@ -66,32 +107,18 @@ __device__ __forceinline__ void load_weights(const WeightsPlace& place, uint32_t
 template <typename Traits, typename Storage>
 __device__ void produce_operands(Storage& shared, const GmmArguments& args) {
   const int k_blocks = (args.k + kTileK - 1) / kTileK;
-  Cursor<Traits::kRingSlots> ring;
+  ProductTiles<Traits, Storage> products(shared, args);
   Cursor<Traits::kStages> stage;
-  int mapped_group = -1;
-  while (true) {
-    const Tile tile = read_tile(shared, ring);
-    release_tile(shared, ring);
-    ring.advance();
-    if (Tile::kind(tile.control) == Tile::kEnd) return;
-    if (Tile::kind(tile.control) == Tile::kZero) continue;
-
-    WeightsPlace weights{.map = &args.weights_map, .group = tile.group, .feature = tile.feature};
-    if (args.weights_maps != nullptr) {
-      weights.map = args.weights_maps + tile.group;
-      weights.group = 0;
-      if (mapped_group != tile.group) ptx::fence_tensor_map_acquire(weights.map);
-      mapped_group = tile.group;
-    }
-    const uint32_t bytes = Traits::kWeightBytes + Tile::width(tile.control) * kTileK * 2;
+  while (products.next()) {
+    const Tile& tile = products.tile;
     for (int block = 0; block < k_blocks; ++block) {
       const uint32_t full = ptx::shared_address(&shared.stage_full[stage.slot()]);
       const uint32_t base = ptx::shared_address(shared.stages[stage.slot()]);
       const int k = block * kTileK;
       ptx::mbarrier_wait(ptx::shared_address(&shared.stage_empty[stage.slot()]),
                          stage.parity() ^ 1);
-      ptx::mbarrier_arrive_expect(full, bytes);
-      load_weights<Traits>(weights, base, full, k);
+      ptx::mbarrier_arrive_expect(full, products.stage_bytes());
+      load_weights<Traits>(products.weights, base, full, k);
       load_tokens<Traits>(args, tile, base + Traits::kWeightBytes, full, k);
       stage.advance();
     }

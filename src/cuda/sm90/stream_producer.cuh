@@ -25,24 +25,10 @@ __device__ void stream_operands(Storage& shared, const GmmArguments& args) {
   // The consumers hand a stage back when they have begun the next one.
   static_assert(kDepth.burst < kDepth.ahead && kDepth.ahead <= kStages);
   const int k_blocks = (args.k + kTileK - 1) / kTileK;
-  Cursor<Traits::kRingSlots> ring;
+  ProductTiles<Traits, Storage> products(shared, args);
   uint32_t count = 0;  // stages filled so far
-  int mapped_group = -1;
-  while (true) {
-    const Tile tile = read_tile(shared, ring);
-    release_tile(shared, ring);
-    ring.advance();
-    if (Tile::kind(tile.control) == Tile::kEnd) return;
-    if (Tile::kind(tile.control) == Tile::kZero) continue;
-
-    WeightsPlace weights{.map = &args.weights_map, .group = tile.group, .feature = tile.feature};
-    if (args.weights_maps != nullptr) {
-      weights.map = args.weights_maps + tile.group;
-      weights.group = 0;
-      if (mapped_group != tile.group) ptx::fence_tensor_map_acquire(weights.map);
-      mapped_group = tile.group;
-    }
-    const uint32_t bytes = Traits::kWeightBytes + Tile::width(tile.control) * kTileK * 2;
+  while (products.next()) {
+    const Tile& tile = products.tile;
     for (int first = 0; first < k_blocks; first += static_cast<int>(kDepth.burst)) {
       const int burst = min(static_cast<int>(kDepth.burst), k_blocks - first);
       for (int i = 0; i < burst; ++i) {
@@ -54,8 +40,8 @@ __device__ void stream_operands(Storage& shared, const GmmArguments& args) {
       for (int i = 0; i < burst; ++i) {
         const uint32_t slot = (count + i) % kStages;
         const uint32_t full = ptx::shared_address(&shared.stage_full[slot]);
-        ptx::mbarrier_arrive_expect(full, bytes);
-        load_weights<Traits>(weights, ptx::shared_address(shared.stages[slot]), full,
+        ptx::mbarrier_arrive_expect(full, products.stage_bytes());
+        load_weights<Traits>(products.weights, ptx::shared_address(shared.stages[slot]), full,
                              (first + i) * kTileK);
       }
       for (int i = 0; i < burst; ++i) {
