@@ -173,6 +173,18 @@ TEST_P(HopperCases, EveryOptionAtOnce) {
   }
 }
 
+// Factors are handed back before the tiles without products that follow are waited for.
+TEST_P(HopperCases, ManyZeroTilesAroundFactors) {
+  Case c = sized(contract::gmm::basic(types()), {2100, 300, 40, 2200}, 72, 264);
+  c.group_offset = 1;
+  c.num_local_groups = 2;
+  c.bias = Presence::kTensor;
+  c.row_scale = true;
+  expect(c);
+  c.accumulate = true;
+  expect(c);
+}
+
 TEST_P(HopperCases, FourThousandGroups) {
   std::vector<int64_t> sizes;
   for (int64_t i = 0; i < 4096; ++i) sizes.push_back(i % 5 == 0 ? i % 37 : 0);

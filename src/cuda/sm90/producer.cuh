@@ -126,7 +126,8 @@ __device__ void produce_operands(Storage& shared, const GmmArguments& args) {
 }
 
 // Named barriers behind which an earlier tile's factors have been used; 1 and 2 are the warpgroups'
-// own. (They are no mbarriers, since racecheck follows those only from the last wait on.)
+// own. (They are no mbarriers, since racecheck follows those only from the last wait on; nor does
+// it follow bar.arrive to bar.sync, so in gmm_kernel everyone waits.)
 inline constexpr int kInputsBarrier = 3;
 constexpr int inputs_threads(int warpgroups) { return 32 + 128 * warpgroups; }
 
@@ -210,21 +211,30 @@ class LoadedFactors {
   float beta_;
 };
 
-// The same for all tiles, while their products run.
+// The same for all tiles, while their products run. The consumers wait at the barrier too
+// (consume), and when they do they have taken the next tile, and no further one: so it is met on
+// whatever tile follows, since any number of tiles without products may come before the next
+// factors.
 template <typename Traits>
 __device__ void produce_epilogue_inputs(GmmStorage<Traits>& shared, const GmmArguments& args) {
   Cursor<Traits::kRingSlots> ring;
-  bool used = false;
+  bool in_use = false;
+  const auto wait_until_used = [&in_use] {
+    if (in_use) ptx::named_barrier_sync(kInputsBarrier, inputs_threads(kConsumers));
+    in_use = false;
+  };
   while (true) {
     const Tile tile = take_tile(shared, ring);
-    if (Tile::kind(tile.control) == Tile::kEnd) break;
-    if (Tile::kind(tile.control) == Tile::kZero || !args.epilogue.has_factors) continue;
+    if (Tile::kind(tile.control) != Tile::kProduct || !args.epilogue.has_factors) {
+      wait_until_used();
+      if (Tile::kind(tile.control) == Tile::kEnd) return;
+      continue;
+    }
     const LoadedFactors<Traits> factors(args, tile);
-    if (used) ptx::named_barrier_sync(kInputsBarrier, inputs_threads(kConsumers));
+    wait_until_used();
     factors.store(shared.inputs, shared.inputs_full, args, tile);
-    used = true;
+    in_use = true;
   }
-  if (used) ptx::named_barrier_sync(kInputsBarrier, inputs_threads(kConsumers));
 }
 
 }  // namespace cadre::sm90
