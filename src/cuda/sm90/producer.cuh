@@ -126,8 +126,7 @@ __device__ void produce_operands(Storage& shared, const GmmArguments& args) {
 }
 
 // Named barriers behind which an earlier tile's factors have been used; 1 and 2 are the warpgroups'
-// own. (They are no mbarriers, since racecheck follows those only from the last wait on; nor does
-// it follow bar.arrive to bar.sync, so in gmm_kernel everyone waits.)
+// own. (They are no mbarriers, since racecheck follows those only from the last wait on.)
 inline constexpr int kInputsBarrier = 3;
 constexpr int inputs_threads(int warpgroups) { return 32 + 128 * warpgroups; }
 
@@ -211,10 +210,8 @@ class LoadedFactors {
   float beta_;
 };
 
-// The same for all tiles, while their products run. The consumers wait at the barrier too
-// (consume), and when they do they have taken the next tile, and no further one: so it is met on
-// whatever tile follows, since any number of tiles without products may come before the next
-// factors.
+// The same for all tiles, while their products run. The barrier is met on whatever tile
+// comes next: any number of tiles without products may lie before the next factors.
 template <typename Traits>
 __device__ void produce_epilogue_inputs(GmmStorage<Traits>& shared, const GmmArguments& args) {
   Cursor<Traits::kRingSlots> ring;
