@@ -1,4 +1,8 @@
-"""Four CPU devices and 64-bit types for every test of the JAX front."""
+"""Where the tests of the JAX front run: on JAX's default device, with four CPU devices and 64-bit types.
+
+JAX_PLATFORMS=cpu or JAX_PLATFORMS=cuda,cpu chooses it; JAX then fails where there is none of that kind. docs/jax.md has the command
+for a GPU.
+"""
 
 import os
 
@@ -28,8 +32,18 @@ _start_jax_with_four_devices()
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
+    config.addinivalue_line("markers", "cpu: what a CPU does and a GPU doesn't")
     config.addinivalue_line(
         "markers", "four_devices: needs four devices; CPUs are forced, GPUs not"
+    )
+
+
+def pytest_report_header():
+    import jax
+
+    device = jax.devices()[0]
+    return (
+        f"jax {jax.__version__} on {len(jax.devices())} x {device.platform} ({device.device_kind})"
     )
 
 
@@ -37,6 +51,7 @@ def pytest_collection_modifyitems(items):
     import jax
 
     lacking = {
+        "cpu": (jax.default_backend() != "cpu", "a GPU does something else: see test_jax_gpu.py"),
         "gpu": (jax.default_backend() != "gpu", "no CUDA device"),
         "four_devices": (len(jax.devices()) < 4, "fewer than four devices: set JAX_PLATFORMS=cpu"),
     }

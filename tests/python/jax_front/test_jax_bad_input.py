@@ -315,6 +315,7 @@ def test_sizes_in_a_list_are_taken():
 AT_RUN_TIME = (ValueError, jax.errors.JaxRuntimeError)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize(
     "sizes, message",
     [([4, 0, 9], "expected at most m = 10"), ([4, -1, 2], r"group_sizes\[1\] = -1")],
@@ -324,6 +325,7 @@ def test_bad_sizes_raise_on_a_cpu(sizes, message):
         jax.block_until_ready(jax.jit(cj.gmm)(LHS, RHS, jnp.array(sizes)))
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("offset", [2, -1, 2**31, np.uint32(2**32 - 1), np.int64(2**32)])
 @pytest.mark.parametrize(
     "op",
@@ -381,6 +383,6 @@ def test_rows_behind_a_bad_size_count_as_tail(dtype, x64, sizes, offset, local):
         assert np.flatnonzero(rows).tolist() == list(local)
 
 
-def test_check_has_nothing_to_report_on_a_cpu():
+def test_check_has_nothing_to_report():
     jax.block_until_ready(cj.gmm(LHS, RHS, SIZES))
     cj.check()

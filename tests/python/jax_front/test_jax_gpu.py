@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import jax_oracle as oracle
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 pytestmark = pytest.mark.gpu
 
@@ -62,7 +63,7 @@ def test_a_chain_in_one_command_buffer_replays_with_other_sizes(dtype, tolerance
     for sizes in [*SIZES, *SIZES]:
         sizes = jnp.array(sizes, jnp.int32)
         (_, out), gradients = recorded(lhs, weights, sizes)
-        (_, expected), wanted = chain(oracle.gmm)(*wide(lhs, weights), sizes)
+        (_, expected), wanted = oracle.on_host(chain(oracle.gmm))(*wide(lhs, weights), sizes)
         oracle.close(out, expected, tolerance)
         oracle.all_close(gradients, wanted, tolerance)
 
@@ -76,6 +77,35 @@ def test_group_offset_stays_on_the_device():
             oracle.gmm(*wide(lhs, rhs[:2]), SIZES[0], offset=offset),
             2.0**-7,
         )
+
+
+def test_results_and_gradients_lie_on_the_gpu():
+    lhs, rhs = operands("bfloat16")
+    sizes = jnp.array(SIZES[0])
+    out, pullback = jax.vjp(jax.jit(cj.gmm), lhs, rhs, sizes)
+    (gpu,) = jax.devices()
+    assert gpu.platform == "gpu"
+    for array in (lhs, rhs, sizes, out, *pullback(out)[:2], cj.bias_grad(out, sizes)):
+        assert array.devices() == {gpu}
+
+
+def test_shard_map_over_one_gpu():
+    lhs, rhs = operands("bfloat16")
+    mesh = jax.make_mesh((1,), ("e",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def body(x, w, sizes):
+        offset = jax.lax.axis_index("e") * w.shape[0]
+        return jax.lax.psum(cj.gmm(x, w, sizes, group_offset=offset), "e")
+
+    specs = (P(), P("e"), P())
+    sharded = jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=True)
+    loss = lambda f: lambda a, b, s: (f(a, b, s).astype(jnp.float32) ** 2).sum()
+    gradient = lambda f: jax.jit(jax.grad(loss(f), (0, 1)))
+    for sizes in SIZES:
+        sizes = jnp.array(sizes, jnp.int32)
+        assert (jax.jit(sharded)(lhs, rhs, sizes) == cj.gmm(lhs, rhs, sizes)).all()
+        both = gradient(sharded)(lhs, rhs, sizes), gradient(cj.gmm)(lhs, rhs, sizes)
+        jax.tree.map(np.testing.assert_array_equal, *both)
 
 
 def test_vmap_runs_each_entry():
@@ -95,6 +125,23 @@ def test_bad_sizes_are_reported_by_check_and_count_as_tail(sizes):
     with pytest.raises(ValueError, match="group size"):
         cj.check()
     cj.check()  # reported once
+
+
+@pytest.mark.parametrize("offset", [-1, 5, 2**31 - 1])
+def test_with_a_bad_group_offset_every_row_is_foreign(offset):
+    lhs, rhs = operands("bfloat16")
+    sizes, existing = jnp.array(SIZES[0]), oracle.normal(3, M, N, dtype=jnp.bfloat16)
+    calls = {
+        "gmm": lambda o: cj.gmm(lhs, rhs[:2], sizes, group_offset=o),
+        "kept": lambda o: cj.gmm(lhs, rhs[:2], sizes, group_offset=o, existing_out=existing),
+        "tgmm": lambda o: cj.tgmm(lhs, existing, sizes, group_offset=o, num_groups=2),
+        "bias_grad": lambda o: cj.bias_grad(existing, sizes, group_offset=o, num_groups=2),
+    }
+    for name, call in calls.items():
+        out = jax.jit(call)(jnp.array(offset, jnp.int32))
+        assert (out == (existing if name == "kept" else 0)).all(), name
+        with pytest.raises(ValueError, match="group_offset|group offset"):
+            cj.check()
 
 
 @pytest.mark.parametrize("sizes", [[64, -1, 65, 1, 127, 43], [64, 0, 65, 1, 127, 44]])

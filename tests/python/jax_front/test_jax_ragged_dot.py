@@ -33,7 +33,8 @@ def test_accepts_lax_positional_arguments():
     )
     out = cj.ragged_dot(lhs, rhs, SIZES, lax.Precision.HIGHEST, jnp.float32, None, None)
     assert out.dtype == jnp.float32
-    oracle.close(out, lax.ragged_dot(lhs, rhs, SIZES, preferred_element_type=jnp.float32), 1e-6)
+    expected = oracle.on_host(lax.ragged_dot)(lhs, rhs, SIZES, preferred_element_type=jnp.float32)
+    oracle.close(out, expected, 1e-6)
 
 
 def test_group_offset_where_lax_raises():
@@ -146,7 +147,8 @@ def test_a_ragged_batch_is_as_exact_as_asked_for_on_every_device(precision, expe
         assert dots and all(e.params["precision"] == (expected,) * 2 for e in dots)
     text = jax.jit(product).lower(*args).as_text()
     assert f"precision = [{expected.name}, {expected.name}]" in text
-    oracle.close(product(*args), lax.ragged_dot_general(*args, SIZES, dims), 1e-5)
+    lax_result = oracle.on_host(lax.ragged_dot_general)(*args, SIZES, dims)
+    oracle.close(product(*args), lax_result, 1e-5 if expected is lax.Precision.HIGHEST else 2e-3)
 
 
 @pytest.mark.parametrize(

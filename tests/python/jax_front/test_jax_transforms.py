@@ -39,7 +39,7 @@ def test_scan_and_checkpoint():
 
     loss = lambda f: lambda x, ws: (jax.lax.scan(layer(f), x, ws)[0] ** 2).sum()
     gradients = jax.jit(jax.grad(loss(cj.gmm), (0, 1)))(LHS, weights)
-    oracle.all_close(gradients, jax.grad(loss(oracle.gmm), (0, 1))(LHS, weights))
+    oracle.all_close(gradients, oracle.on_host(jax.grad(loss(oracle.gmm), (0, 1)))(LHS, weights))
 
 
 def test_export_with_a_symbolic_number_of_rows():
@@ -74,7 +74,8 @@ def test_export_of_the_gradient_with_a_symbolic_number_of_rows():
     for rows in (10, 17):
         lhs = oracle.normal(rows, rows, 5)
         gradients = restored.call(lhs, RHS, bias, SIZES.astype(jnp.int32))
-        oracle.all_close(gradients, jax.grad(expected, (0, 1, 2))(lhs, RHS, bias, SIZES))
+        wanted = oracle.on_host(jax.grad(expected, (0, 1, 2)))(lhs, RHS, bias, SIZES)
+        oracle.all_close(gradients, wanted)
 
 
 def test_an_exported_program_runs_in_a_process_that_traces_nothing(tmp_path):
