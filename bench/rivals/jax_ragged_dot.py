@@ -3,8 +3,9 @@
 
 Beside them stand four calls of cadre.jax in one program ("program", the time of one), libcadre called directly on the same
 buffers, which shows what JAX adds, and one dense product of the same m, k and n, for scale. Every result is checked first, on
-samples in float32; then all contenders of a case are timed, round after round in another order, and medians are compared. A
-rival that fails is a result too, with its reason. queue_timing.py says what is timed on a GPU.
+samples in float32. Then cadre, the program and the library, which shall differ by no more than 3 %, are timed in pairs
+(jax_pairing.py), and all others in turn; medians are compared. A rival that fails is a result too, with its reason.
+queue_timing.py says what is timed on a GPU.
 
     python bench/rivals/jax_ragged_dot.py                      # shapes that fit this device, forward and both gradients
     python bench/rivals/jax_ragged_dot.py --shape qwen3-30b-w2 --case forward --json out.json
@@ -12,6 +13,8 @@ rival that fails is a result too, with its reason. queue_timing.py says what is 
 """
 
 import argparse
+import concurrent.futures
+import contextlib
 import functools
 import itertools
 import os
@@ -22,6 +25,8 @@ import time
 import cadre.jax
 import jax
 import jax.numpy as jnp
+import jax_pairing
+import jax_samples
 import lax_process
 import layers
 import libcadre_call
@@ -33,18 +38,20 @@ from jax import lax
 GPU_SHAPES = {**layers.TRAINING, **layers.DECODE}
 CPU_SHAPES = {"8 experts": (8, 512, 512, 512), "64 experts": (64, 512, 512, 512)}
 CASES = ("forward", "dlhs", "drhs")
-SAMPLES = 16
 #: Calls in one program, too few for a command buffer.
 IN_PROGRAM = 4
+#: Timed in pairs. The control is the library once more: what the ratio of one to itself comes to.
+PAIRED = ("cadre", "program", "library", "control")
+#: Of each case, before it is timed on a GPU.
+HEAT_S = 0.15
 #: Kernels at least this long are compared with the library's own time.
 LONG_S = 200e-6
 #: What a contender may end in: out of memory, a shape it refuses, a module that isn't there.
 FAILURES = (RuntimeError, ValueError, TypeError, ImportError, NotImplementedError, ArithmeticError)
 
 
-#: Triton's gemms take XLA seconds to tune, for each product; a check needs no tuning at all.
+#: Triton's gemms take XLA seconds to tune, for each product.
 BY_CUBLAS = {"xla_gpu_enable_triton_gemm": False}
-UNTUNED = {**BY_CUBLAS, "xla_gpu_autotune_level": 0}
 
 
 @functools.cache
@@ -144,53 +151,6 @@ def contenders(case, options):
     return {name: function for name, function in everyone.items() if name not in options.without}
 
 
-@functools.partial(jax.jit, compiler_options=UNTUNED)
-def sampled_rows(left, right, groups, rows):
-    """left[row] @ right[groups[row]] in float32."""
-
-    def one(row):
-        a, b = left[row].astype(jnp.float32), right[groups[row]].astype(jnp.float32)
-        return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
-
-    return lax.map(one, rows)
-
-
-@functools.partial(jax.jit, compiler_options=UNTUNED)
-def sampled_weights(lhs, dout, groups, where):
-    """Row k of group g's weight gradient, for each (g, k) of `where`, in float32."""
-
-    def one(place):
-        mask = groups == place[0]
-        column = jnp.where(mask, lhs[:, place[1]].astype(jnp.float32), 0.0)
-        return jnp.matmul(column, dout.astype(jnp.float32), precision=lax.Precision.HIGHEST)
-
-    return lax.map(one, where)
-
-
-def expectation(case, lhs, rhs, sizes, dout):
-    """(function that picks the sampled part of a result, what it should be)."""
-    random = np.random.default_rng(1)
-    experts, k, _ = rhs.shape
-    groups = jnp.asarray(np.repeat(np.arange(experts), np.asarray(sizes)))
-    if case == "drhs":
-        where = np.stack([random.integers(0, experts, SAMPLES), random.integers(0, k, SAMPLES)], 1)
-        expected = sampled_weights(lhs, dout, groups, jnp.asarray(where))
-        return lambda out: out[where[:, 0], where[:, 1]], expected
-    rows = jnp.asarray(random.integers(0, lhs.shape[0], SAMPLES))
-    if case == "forward":
-        expected = sampled_rows(lhs, rhs, groups, rows)
-    else:
-        expected = sampled_rows(dout, jnp.swapaxes(rhs, 1, 2), groups, rows)
-    return lambda out: out[rows], expected
-
-
-def largest_error(actual, expected):
-    """Largest difference, relative to the largest value of its row."""
-    actual, expected = np.asarray(actual, np.float32), np.asarray(expected)
-    scale = np.maximum(np.abs(expected).max(axis=1), 1e-30)
-    return float((np.abs(actual - expected).max(axis=1) / scale).max())
-
-
 def seconds(name, function, arguments, calls):
     """Of one call, the mean of several behind one that isn't timed: the contender before has left its marks in the caches."""
     finish(function(*arguments))
@@ -211,13 +171,13 @@ def finish(out):
 def admit(table, case, arguments, options):
     """Leaves out of the table who fails or errs. Returns (errors, reasons), each by name."""
     errors, reasons = {}, {}
-    pick, expected = expectation(case, *arguments)
+    pick, expected = jax_samples.expectation(case, *arguments)
     for name in list(table):
         try:
             out = finish(table[name](*arguments))
             if name == "dense":
                 continue
-            errors[name] = largest_error(pick(out), expected)
+            errors[name] = jax_samples.largest_error(pick(out), expected)
             if errors[name] < options.tolerance:
                 continue
             reasons[name] = f"wrong: error {errors[name]:.1e}"
@@ -230,38 +190,52 @@ def admit(table, case, arguments, options):
     return errors, reasons
 
 
-def medians(table, arguments, options, deadline):
-    """(the median of each contender's seconds, rounds). All are timed in turn, at least three times, then until the deadline; a
-    timing holds enough calls to dwarf its wait."""
+def warm_up(tables, arguments):
+    """Compiles everything for one shape at the same time. Whoever fails here fails again in admit()."""
+
+    def run(function):
+        with contextlib.suppress(*FAILURES):
+            finish(function(*arguments))
+
+    functions = [function for table in tables.values() for function in table.values()]
+    with concurrent.futures.ThreadPoolExecutor(len(functions)) as pool:
+        list(pool.map(run, functions))
+
+
+def timings(table, arguments, options, deadline):
+    """(name -> seconds of one call, a list of rounds). A timing holds enough calls to dwarf its wait."""
+    if on_gpu() and "library" in table:
+        jax_pairing.heat(lambda: finish(table["library"](*arguments)), HEAT_S)
     first = {name: seconds(name, function, arguments, 1) for name, function in table.items()}
     most = queue_timing.MOST_CALLS if on_gpu() else 200
     calls = {name: max(1, min(most, round(options.sample_s / first[name]))) for name in table}
-    calls["library"] = calls["cadre"]
+    calls["library"] = calls["control"] = calls["cadre"]
     calls["program"] = max(1, round(calls["cadre"] / IN_PROGRAM))
-    # Who takes five timings' length for one call is timed less often.
-    repeats = {name: 3 if first[name] > 5 * options.sample_s else options.repeats for name in table}
-    times = {name: [] for name in table}
+
+    def clock(name):
+        of = "library" if name == "control" else name
+        return seconds(of, table[of], arguments, calls[name]) / (
+            IN_PROGRAM if name == "program" else 1
+        )
+
+    paired = [
+        name for name in PAIRED if name in table or (name == "control" and "library" in table)
+    ]
+    times = jax_pairing.rounds(paired, clock, options.repeats, deadline)
     # In another order each time: a contender's power draw sets the clock that the next one starts with.
     random = np.random.default_rng(2)
-    rounds = 0
-    for turn in range(options.repeats):
-        if turn >= 3 and time.perf_counter() > deadline:
-            break
-        rounds = turn + 1
-        for name in random.permutation(list(table)):
-            if turn < repeats[name]:
-                times[name].append(seconds(name, table[name], arguments, calls[name]))
-    result = {name: statistics.median(values) for name, values in times.items()}
-    if "program" in result:
-        result["program"] /= IN_PROGRAM
-    return result, rounds
+    others = [name for name in table if name not in paired]
+    for _ in range(min(options.repeats, 3)):
+        for name in random.permutation(others):
+            times.setdefault(str(name), []).append(clock(name))
+    return times
 
 
-def measure(name, skew, case, arguments, options, deadline):
+def measure(name, skew, case, table, arguments, options, deadline):
     experts, m, k, n = shapes_here()[name]
-    table = contenders(case, options)
     errors, reasons = admit(table, case, arguments, options)
-    times, rounds = medians(table, arguments, options, deadline)
+    rounds = timings(table, arguments, options, deadline)
+    times = {contender: statistics.median(values) for contender, values in rounds.items()}
     if options.lax_apart is not None:
         tried = case in (options.lax_case or CASES)
         row = options.lax_apart.get((name, skew, case))
@@ -275,7 +249,6 @@ def measure(name, skew, case, arguments, options, deadline):
         )
     for contender, reason in reasons.items():
         print(f"  {contender:8} {reason}")
-    sys.stdout.flush()
     rivals = {rival: {"median_s": times[rival]} for rival in ("lax", "mosaic") if rival in times}
     row = {
         "op": "ragged_dot",
@@ -290,7 +263,7 @@ def measure(name, skew, case, arguments, options, deadline):
         "median_s": own,
         "tflops": flops / own / 1e12,
         "max_error": errors["cadre"],
-        "repeats": rounds,
+        "repeats": len(rounds["cadre"]),
         "of_dense": times["dense"] / own if "dense" in times else None,
         "rivals": rivals,
         "left_out": reasons,
@@ -298,6 +271,15 @@ def measure(name, skew, case, arguments, options, deadline):
     if not options.only_lax:
         row["program_s"], row["library_s"] = times["program"], times["library"]
         row["long"] = times["library"] >= LONG_S
+        row["library_over"] = {
+            other: jax_pairing.ratio(rounds["library"], rounds[other])
+            for other in PAIRED
+            if other != "library"
+        }
+        for other, of in row["library_over"].items():
+            low, high = of["quartiles"]
+            print(f"  library over {other:8} {of['median']:.3f} (quartiles {low:.3f} {high:.3f})")
+    sys.stdout.flush()
     return row
 
 
@@ -382,11 +364,14 @@ def main():
     results = []
     for name, skew in layers_here:
         arguments = operands(shapes_here()[name], jnp.dtype(options.dtype), skew)
-        for case in cases:
+        tables = {case: contenders(case, options) for case in cases}
+        if on_gpu():
+            warm_up(tables, arguments)
+        for case, table in tables.items():
             now = time.perf_counter()
             left = len(layers_here) * len(cases) - len(results)
             deadline = now + (begin + options.limit_s - now) / left  # an equal share for each
-            results.append(measure(name, skew, case, arguments, options, deadline))
+            results.append(measure(name, skew, case, table, arguments, options, deadline))
             if options.json:  # kept all along; an older file stays until the run is complete
                 command = result_file.command_of("jax_ragged_dot.py", sys.argv[1:])
                 result_file.write(options.json, command, machine(), results)

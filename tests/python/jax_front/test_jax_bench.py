@@ -42,6 +42,26 @@ def test_every_case_is_measured(tmp_path):
         assert row["left_out"] == {} and list(row["rivals"]) == ["lax"]
         assert row["max_error"] < 1e-5
         assert all(row[name] > 0 for name in ("median_s", "program_s", "library_s", "of_dense"))
+        assert list(row["library_over"]) == ["cadre", "program", "control"]
+        for ratio in row["library_over"].values():
+            low, high = ratio["quartiles"]
+            assert 0 < low <= ratio["median"] <= high and ratio["rounds"] == row["repeats"] == 1
+
+
+def test_rounds_read_the_same_forwards_and_backwards(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH.parent))
+    import jax_pairing
+
+    taken = []
+    clock = lambda name: taken.append(name) or len(taken) + (0 if name == "b" else 10)
+    times = jax_pairing.rounds(["a", "b", "c"], clock, 4, deadline=0.0)
+    assert {name: len(values) for name, values in times.items()} == {"a": 3, "b": 3, "c": 3}
+    for turn in range(3):
+        order = taken[6 * turn : 6 * turn + 6]
+        assert order == order[::-1] and sorted(order[:3]) == ["a", "b", "c"]
+    # The drift of one tick a timing is the same for all.
+    assert all(a - b == 10 and a == c for a, b, c in zip(*times.values(), strict=True))
+    assert jax_pairing.ratio([1.0, 2.0, 4.0], [1.0, 1.0, 1.0])["median"] == 2.0
 
 
 def test_lax_is_measured_in_a_process_of_its_own(tmp_path):
