@@ -79,6 +79,22 @@ def test_group_offset_stays_on_the_device():
         )
 
 
+@pytest.mark.parametrize(
+    "precision, least, most", [("TF32_TF32_F32", 1e-5, 2e-3), ("highest", 0, 1e-6), (None, 0, 1e-6)]
+)
+def test_f32_is_multiplied_in_tf32_where_asked_for_and_only_there(precision, least, most):
+    lhs, rhs = operands("float32")
+    sizes = jnp.array(SIZES[0], jnp.int32)
+    total = lambda a, b: (cj.ragged_dot(a, b, sizes, precision) ** 2).sum() / 2
+    expected = lambda a, b: (oracle.gmm(a, b, sizes) ** 2).sum() / 2
+    actual = cj.ragged_dot(lhs, rhs, sizes, precision), *jax.grad(total, (0, 1))(lhs, rhs)
+    exact = oracle.on_host(jax.grad(expected, (0, 1)))(*wide(lhs, rhs))
+    for one, wanted in zip(actual, (oracle.gmm(*wide(lhs, rhs), sizes), *exact), strict=True):
+        oracle.close(one, wanted, most)
+        deviation = np.abs(np.asarray(one, np.float64) - np.asarray(wanted)).max()
+        assert deviation >= least * np.abs(wanted).max()
+
+
 def test_results_and_gradients_lie_on_the_gpu():
     lhs, rhs = operands("bfloat16")
     sizes = jnp.array(SIZES[0])

@@ -1,5 +1,6 @@
 """ragged_dot and ragged_dot_general against lax's own."""
 
+import inspect
 import types
 
 import cadre.jax as cj
@@ -14,6 +15,14 @@ SIZES = jnp.array([4, 0, 5])
 
 def numbers(contract, batch, ragged, group):
     return lax.RaggedDotDimensionNumbers((contract, batch), [ragged], group)
+
+
+@pytest.mark.parametrize("name", ["ragged_dot", "ragged_dot_general"])
+def test_signature_begins_with_lax_own(name):
+    ours = inspect.signature(getattr(cj, name)).parameters.values()
+    theirs = inspect.signature(getattr(lax, name)).parameters.values()
+    plain = [(p.name, p.kind, p.default) for p in ours if p.kind is not p.KEYWORD_ONLY]
+    assert plain == [(p.name, p.kind, p.default) for p in theirs]
 
 
 def test_equals_lax_in_values_and_gradients():
