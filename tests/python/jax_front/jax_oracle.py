@@ -1,12 +1,18 @@
 """What the results must be, from plain einsums over every row and group, computed on the host; and random operands."""
 
 import functools
+import os
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 HOST = jax.devices("cpu")[0]
+
+
+def examples(number):
+    """How many random cases to try: CADRE_TEST_EXAMPLES times as many as in a quick run."""
+    return number * int(os.environ.get("CADRE_TEST_EXAMPLES", "1"))
 
 
 def on_host(function):

@@ -94,7 +94,7 @@ def test_sizes_and_offsets_of_any_integer_type_with_and_without_x64(dtype, x64):
 TYPES = ("float64", "float32", "bfloat16", "float16", "int8")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=oracle.examples(25), deadline=None)
 @given(
     st.sampled_from(TYPES),
     st.sampled_from(TYPES),

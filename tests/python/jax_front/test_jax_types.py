@@ -98,7 +98,7 @@ def test_values_and_gradients_equal_lax_in_f64(dtype):
 LENGTHS = st.sampled_from((1, 7, 8, 63, 64, 65, 72, 127, 128, 129, 192, 255, 256, 257))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=oracle.examples(12), deadline=None)
 @given(st.data())
 def test_any_types_and_any_shape_around_the_tiles(data):
     draw = data.draw

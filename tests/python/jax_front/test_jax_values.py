@@ -127,7 +127,7 @@ def test_grouped_mlp_is_the_gated_mlp_of_each_expert():
     oracle.close(cj.grouped_mlp(x, gate_up, down, jnp.array(sizes)), expected)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=oracle.examples(25), deadline=None)
 @given(st.data())
 def test_any_shape(data):
     k, n = data.draw(st.integers(0, 20)), data.draw(st.integers(0, 20))
