@@ -51,7 +51,8 @@ Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches) {
   blocking.row_bytes = 512;
   // Few rows, B as it lies: so many rows of it side by side. Accumulators are read and written once
   // for these; more than 32 are more streams than memory serves well.
-  blocking.stream_k = std::min<int64_t>(16, 32 / kernel.granule_k) * kernel.granule_k;
+  blocking.stream_k = std::max<int64_t>(
+      std::min<int64_t>(16, 32 / kernel.granule_k) * kernel.granule_k, kernel.k_step);
   // While they are used, the same columns of the next rows are on their way into L2: an eighth of
   // it, because rows of a power-of-two length share few sets.
   blocking.stream_bytes = caches.l2_bytes / 8;

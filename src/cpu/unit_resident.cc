@@ -135,8 +135,7 @@ void UnitRun::stream_rows(const char* a, char* b, char* acc) const {
 /// All of k for some panels, whole ones or the last, cut-off one.
 void UnitRun::stream_columns(const char* a, char* b, char* acc, int64_t panel,
                              int64_t panels) const {
-  const int64_t source_k =
-      panel < full_panels_ ? item_.k / kernel_.granule_k * kernel_.granule_k : 0;
+  const int64_t source_k = panel < full_panels_ ? item_.k / kernel_.k_step * kernel_.k_step : 0;
   char* const first_acc = acc + panel * acc_tile_bytes();
   bool stored = false;
   int64_t k0 = 0;

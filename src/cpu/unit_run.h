@@ -97,7 +97,9 @@ class UnitRun {
   }
   bool reads_unpacked(int64_t k) const {
     if (few_rows_ > 0) return k % (int64_t{kernel_.granule_k} * kernel_.nr) == 0;
-    return reads_source() && k % kernel_.granule_k == 0;
+    // A kernel that multiplies faster than it packs packs whole blocks, with nothing in between.
+    if (!unit_.resident && kernel_.pack_cost >= kernel_.mr) return false;
+    return reads_source() && k % kernel_.k_step == 0;
   }
   /// Rows for which it can read columns that are contiguous along k; 0 where B has none. That pays
   /// where B comes straight from memory, not where a block of it is packed for many rows.

@@ -19,8 +19,15 @@ constexpr int64_t kMinSharingUnits = 8;
 /// From about three row tiles on a packed block of B pays for itself.
 constexpr int64_t kMaxResidentRows = 48;
 
-/// The share of a unit by which one thread may fall behind the others.
-constexpr double kStraggling = 0.02;
+/// The part of a unit that threads wait for the last one of them. Two threads are nearly equal; the
+/// more there are, the more likely is one that shares its core or is held up: 4, 8 and 16 threads
+/// of a virtual machine waited for 0.17, 0.22 and 0.45 units. At most half of one: a thread that
+/// shares its core takes twice as long, and the others begin their last units at any time.
+constexpr double kStragglingOfTwo = 0.02, kStragglingOfMore = 0.03, kMaxStraggling = 0.5;
+
+double straggling(int threads) {
+  return std::min(kStragglingOfTwo + kStragglingOfMore * (threads - 2), kMaxStraggling);
+}
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -128,8 +135,7 @@ int choose_units_per_thread(const std::vector<GemmItem>& items, const GemmPlan& 
       free_at.push(done);
       end = std::max(end, done);
     }
-    // Threads are not equally fast at all times: what the others wait for is a part of a unit.
-    end += kStraggling * costs.front();
+    end += straggling(plan.threads) * costs.front();
     if (best_end == 0 || end < best_end) best = candidate, best_end = end;
   }
   return best;

@@ -104,6 +104,22 @@ void copy_rows(const EpilogueArgs& e) {
   if (past_cache) V::finish_past_cache();
 }
 
+// alpha 1 and nothing else, into rows of a narrower type.
+template <class V, class T, int kNr>
+void round_rows(const EpilogueArgs& e) {
+  using Elem = typename V::Elem;
+  for (int64_t r = 0; r < e.rows; ++r) {
+    T* d = static_cast<T*>(e.d.data) + r * e.d.row_stride;
+    for (int64_t j0 = 0; j0 < e.cols; j0 += kNr) {
+      const char* tile = static_cast<const char*>(e.acc) + j0 / kNr * e.acc_panel_bytes;
+      const Elem* acc = reinterpret_cast<const Elem*>(tile) + r * kNr;
+      const int64_t cols = e.cols - j0 < kNr ? e.cols - j0 : kNr;
+      for (int64_t j = 0; j < cols; j += V::kLanes)
+        V::store(d + j0 + j, V::load(acc + j, V::kLanes), cols - j);
+    }
+  }
+}
+
 // V: the vector the formula is computed in; Acc: what the accumulators are; kNr: columns of a tile.
 template <class V, class Acc, int kNr>
 void epilogue_float(const EpilogueArgs& e) {
@@ -114,6 +130,10 @@ void epilogue_float(const EpilogueArgs& e) {
     if (e.alpha == 1.0 && (e.beta == 0.0 || adds_c) && !e.bias && !e.row_scale.data &&
         e.d.dtype == kOwn && e.d.col_stride == 1) {
       return copy_rows<V, kNr>(e);
+    }
+    if (e.alpha == 1.0 && e.beta == 0.0 && !e.bias && !e.row_scale.data && e.d.col_stride == 1) {
+      if (e.d.dtype == DType::kBF16) return round_rows<V, Bf16, kNr>(e);
+      if (e.d.dtype == DType::kF16) return round_rows<V, F16, kNr>(e);
     }
   }
   const typename V::Reg alpha = V::set1(static_cast<Elem>(e.alpha));

@@ -21,9 +21,9 @@ constexpr int kRows = 2 * kTileRows;
 constexpr int kNr = 32;
 constexpr int64_t kStepGranules = 16;
 constexpr int64_t kRowBytes = kPackedRowStride * 4;
-// A line of 64 bytes takes about five cycles to pack, in which tiles multiply and add 2560 pairs of
-// its 32 values.
-constexpr int kPackCost = 80;
+// A line of 64 bytes takes about five cycles to pack, in which tiles could multiply and add 2560
+// pairs of its 32 values; measured in place, where the tiles reach a third of that, it is 20 to 40.
+constexpr int kPackCost = 40;
 constexpr int64_t kPanelRowBytes = int64_t{kNr} * 4;  // of packed B, and of the accumulators
 
 // Tiles 0 to 3: accumulators (top left, top right, bottom left, bottom right); 4, 5: A; 6, 7: B.
@@ -75,11 +75,38 @@ inline void prefetch_accumulators(const char* next, int64_t step) {
     __builtin_prefetch(next + (step * kLinesOfStep + line) * 64, 1, 2);
 }
 
-template <class Product, bool kBottom>
+// A step of B as the tiles want it, made of B as it lies: rows of columns next to each other, or
+// columns that are contiguous along k.
+template <class Loader, BFrom kFrom>
+inline void make_step(const TileArgs& t, const char* b, char* step) {
+  using Elem = typename Loader::Elem;
+  constexpr int64_t kStepK = kStepGranules * Loader::kGranuleK;
+  constexpr auto kElemBytes = static_cast<int64_t>(sizeof(Elem));
+  const Elem* const source = reinterpret_cast<const Elem*>(b);
+  if constexpr (kFrom == BFrom::kSource) {
+    pack_panel_across<Loader, kNr>(source, t.b_k_bytes / kElemBytes, kStepK, kNr, step,
+                                   t.b_ahead_bytes);
+  } else {
+    pack_panel_along<Loader, kNr>(source, t.b_column_bytes / kElemBytes, kStepK, kNr, step,
+                                  t.b_ahead_bytes);
+  }
+}
+
+// B in packed panels, in rows (kSource) or in columns (kColumns); what is made of it step by step
+// goes to b_packed, where there is one, else through two buffers in turn.
+template <class Product, class Loader, BFrom kFrom, bool kBottom>
 void multiply_panels(const TileArgs& t) {
+  constexpr int64_t kStepBytes = kStepGranules * kPanelRowBytes;
+  alignas(64) char steps[kFrom == BFrom::kPanels ? 1 : 2 * kStepBytes];
+  const int64_t b_step = kFrom == BFrom::kPanels   ? kStepBytes
+                         : kFrom == BFrom::kSource ? t.b_k_bytes * kStepGranules * Loader::kGranuleK
+                                                   : kStepGranules * Loader::kGranuleBytes;
   for (int64_t panel = 0; panel < t.panels; ++panel) {
     const char* a = static_cast<const char*>(t.a);
     const char* b = static_cast<const char*>(t.b) + panel * t.b_panel_bytes;
+    char* const kept = t.b_packed == nullptr
+                           ? nullptr
+                           : static_cast<char*>(t.b_packed) + panel * t.b_packed_panel_bytes;
     const char* const acc = static_cast<const char*>(t.acc) + panel * t.acc_panel_bytes;
     const char* const acc_bottom = acc + kTileRows * kPanelRowBytes;
     if (t.first) {
@@ -100,8 +127,15 @@ void multiply_panels(const TileArgs& t) {
     for (int64_t g = 0; g < t.granules; g += kStepGranules) {
       advance_prefetch(*t.prefetch, t.prefetch->lines);
       if (!t.first) prefetch_accumulators(acc + t.acc_panel_bytes, g / kStepGranules);
-      _tile_loadd(6, b, kPanelRowBytes);
-      _tile_loadd(7, b + kTileBytes, kPanelRowBytes);
+      const char* step = b;
+      if constexpr (kFrom != BFrom::kPanels) {
+        char* const made = kept != nullptr ? kept + g * kPanelRowBytes
+                                           : steps + g / kStepGranules % 2 * kStepBytes;
+        make_step<Loader, kFrom>(t, b, made);
+        step = made;
+      }
+      _tile_loadd(6, step, kPanelRowBytes);
+      _tile_loadd(7, step + kTileBytes, kPanelRowBytes);
       _tile_loadd(4, a, kRowBytes);
       Product::top();
       if constexpr (kBottom) {
@@ -109,7 +143,7 @@ void multiply_panels(const TileArgs& t) {
         Product::bottom();
       }
       a += kTileBytes;
-      b += kStepGranules * kPanelRowBytes;
+      b += b_step;
     }
     // Back to the accumulators or, finished, to the result.
     char* const to = t.out != nullptr ? static_cast<char*>(t.out) + panel * t.out_panel_bytes
@@ -124,17 +158,34 @@ void multiply_panels(const TileArgs& t) {
   }
 }
 
-template <class Product>
+template <class Product, class Loader, BFrom kFrom>
+void multiply_from(const TileArgs& args) {
+  if (args.rows > kTileRows) {
+    multiply_panels<Product, Loader, kFrom, true>(args);
+  } else {
+    multiply_panels<Product, Loader, kFrom, false>(args);
+  }
+}
+
+template <class Product, class Loader>
 void multiply_tiles(const TileArgs& args) {
   const int top = args.rows < kTileRows ? args.rows : kTileRows;
   const TileConfig config(top, args.rows - top);
   // GCC's intrinsic names only the first bytes as an input: keep the stores to the others.
   __asm__ volatile("" : : "r"(&config) : "memory");
   _tile_loadconfig(&config);
-  if (args.rows > kTileRows) {
-    multiply_panels<Product, true>(args);
-  } else {
-    multiply_panels<Product, false>(args);
+  switch (args.b_from) {
+    case BFrom::kPanels:
+      multiply_from<Product, Loader, BFrom::kPanels>(args);
+      break;
+    case BFrom::kSource:
+    case BFrom::kSourceKept:
+      multiply_from<Product, Loader, BFrom::kSource>(args);
+      break;
+    case BFrom::kColumns:
+    case BFrom::kColumnsKept:
+      multiply_from<Product, Loader, BFrom::kColumns>(args);
+      break;
   }
   _tile_release();
 }
@@ -159,12 +210,12 @@ const GemmKernel kGemmAmxBf16 = {.name = "amx_bf16",
                                  .granule_bytes = 4,
                                  .k_step = 2 * kStepGranules,
                                  .subtracts_surplus = false,
-                                 .source_dtype = DType::kInvalid,
-                                 .column_rows = 0,
+                                 .source_dtype = DType::kBF16,
+                                 .column_rows = kRows,
                                  .pack_cost = kPackCost,
                                  .pack_a = &pack_a_from<PairLoaderBf16>,
                                  .pack_b = &pack_b_steps<PairLoaderBf16>,
-                                 .multiply = &multiply_tiles<ProductBf16>,
+                                 .multiply = &multiply_tiles<ProductBf16, PairLoaderBf16>,
                                  .epilogue = &epilogue_float<VecF32, float, kNr>};
 
 const GemmKernel kGemmAmxInt8 = {.name = "amx_int8",
@@ -175,12 +226,12 @@ const GemmKernel kGemmAmxInt8 = {.name = "amx_int8",
                                  .granule_bytes = 4,
                                  .k_step = 4 * kStepGranules,
                                  .subtracts_surplus = false,
-                                 .source_dtype = DType::kInvalid,
-                                 .column_rows = 0,
+                                 .source_dtype = DType::kI8,
+                                 .column_rows = kRows,
                                  .pack_cost = kPackCost,
                                  .pack_a = &pack_a_from<QuadLoaderInt8<0>>,
                                  .pack_b = &pack_b_steps<QuadLoaderInt8<0>>,
-                                 .multiply = &multiply_tiles<ProductInt8>,
+                                 .multiply = &multiply_tiles<ProductInt8, QuadLoaderInt8<0>>,
                                  .epilogue = &epilogue_int32<VecF64, kNr>};
 
 }  // namespace cadre::cpu

@@ -120,6 +120,11 @@ struct VecF32 {
     return _mm512_insertf32x8(_mm512_castps256_ps512(lo), hi, 1);
   }
 
+  // Of 16 results of 16 bits.
+  static void store16(void* p, __m256i x, int64_t count) {
+    if (count >= 16) return _mm256_storeu_si256(static_cast<__m256i*>(p), x);
+    _mm256_mask_storeu_epi16(p, first16(count), x);
+  }
   // The first `count` lanes, rounded to nearest even where the target is narrower.
   static void store(float* p, Reg x, int64_t count) { _mm512_mask_storeu_ps(p, first16(count), x); }
   static void store(Bf16* p, Reg x, int64_t count) {
@@ -130,11 +135,10 @@ struct VecF32 {
     __m512i r = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     r = _mm512_mask_or_epi32(r, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), u,
                              _mm512_set1_epi32(0x400000));
-    _mm256_mask_storeu_epi16(p, first16(count), _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16)));
+    store16(p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16)), count);
   }
   static void store(F16* p, Reg x, int64_t count) {
-    _mm256_mask_storeu_epi16(p, first16(count),
-                             _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    store16(p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), count);
   }
   static void store(double* p, Reg x, int64_t count) {
     _mm512_mask_storeu_pd(p, first8(count), _mm512_cvtps_pd(_mm512_castps512_ps256(x)));
