@@ -155,8 +155,10 @@ def seconds(name, function, arguments, calls):
     """Of one call, the mean of several behind one that isn't timed: the contender before has left its marks in the caches."""
     finish(function(*arguments))
     if on_gpu():
-        clock = queue_timing.library_seconds if name == "library" else queue_timing.jax_seconds
-        return clock(function, arguments, calls)
+        if name == "library":
+            return queue_timing.library_seconds(function, arguments, calls)
+        queued = queue_timing.MOST_QUEUED // (IN_PROGRAM if name == "program" else 1)
+        return queue_timing.jax_seconds(function, arguments, calls, queued)
     start = time.perf_counter()
     for _ in range(calls):
         out = function(*arguments)
@@ -207,8 +209,7 @@ def timings(table, arguments, options, deadline):
     if on_gpu() and "library" in table:
         jax_pairing.heat(lambda: finish(table["library"](*arguments)), HEAT_S)
     first = {name: seconds(name, function, arguments, 1) for name, function in table.items()}
-    most = queue_timing.MOST_CALLS if on_gpu() else 200
-    calls = {name: max(1, min(most, round(options.sample_s / first[name]))) for name in table}
+    calls = {name: max(1, min(200, round(options.sample_s / first[name]))) for name in table}
     calls["library"] = calls["control"] = calls["cadre"]
     calls["program"] = max(1, round(calls["cadre"] / IN_PROGRAM))
 

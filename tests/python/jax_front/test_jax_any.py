@@ -102,6 +102,14 @@ def test_any_dimension_numbers_equal_lax(data):
     ours = jax.jit(lambda a, b: cj.ragged_dot_general(a, b, sizes, numbers))
     theirs = oracle.on_host(jax.jit(lambda a, b: lax.ragged_dot_general(a, b, sizes, numbers)))
     assert jax.eval_shape(ours, lhs, rhs) == jax.eval_shape(theirs, lhs, rhs)
-    oracle.close(ours(lhs, rhs), theirs(lhs, rhs))
-    bars = jax.jit(jax.grad(lambda a, b: jnp.sin(ours(a, b)).sum(), (0, 1)))(lhs, rhs)
-    assert [x.shape for x in bars] == [lhs.shape, rhs.shape]
+    expected = theirs(lhs, rhs)
+    oracle.close(ours(lhs, rhs), expected)
+    # The product is linear in each operand, so <its gradient, x> = <dout, the product with x in its place>. lax has no
+    # gradient in every mode.
+    dout = oracle.normal(3, *expected.shape)
+    bars = jax.jit(jax.grad(lambda a, b: (ours(a, b) * dout).sum(), (0, 1)))(lhs, rhs)
+    others = oracle.normal(4, *lhs.shape), oracle.normal(5, *rhs.shape)
+    products = theirs(others[0], rhs), theirs(lhs, others[1])
+    for bar, other, product in zip(bars, others, products, strict=True):
+        assert bar.shape == other.shape
+        oracle.close(np.vdot(bar, other), np.vdot(product, dout), 1e-9)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import jax
@@ -75,3 +76,40 @@ def test_lax_that_takes_too_long_is_left_out_by_name(tmp_path):
     (row,) = measured(tmp_path, "--case", "forward", "--lax-seconds", "0.01")
     assert row["rivals"] == {} and row["left_out"] == {"lax": "not measured: out of time"}
     assert row["median_s"] > 0
+
+
+class Simulated:
+    """A queue of calls of which each takes the host and the device so long, and the clock that both are timed by."""
+
+    def __init__(self, host_s, device_s):
+        self.now = self.idle_from = 0.0
+        self.host_s, self.device_s = host_s, device_s
+
+    def perf_counter(self):
+        return self.now
+
+    def call(self):
+        self.now += self.host_s
+        self.idle_from = max(self.idle_from, self.now) + self.device_s
+        end = self.idle_from
+        return types.SimpleNamespace(is_ready=lambda: self.look() >= end)
+
+    def look(self):
+        self.now += 1e-6
+        return self.now
+
+
+@pytest.mark.parametrize("calls", [1, 5, 16, 100])
+@pytest.mark.parametrize("host_s, device_s, slower", [(6e-5, 1e-3, 1e-3), (2e-3, 1e-3, 2e-3)])
+def test_a_queued_call_takes_as_long_as_the_slower_of_host_and_gpu(
+    monkeypatch, calls, host_s, device_s, slower
+):
+    monkeypatch.syspath_prepend(str(BENCH.parent))
+    import queue_timing
+
+    simulated = Simulated(host_s, device_s)
+    monkeypatch.setattr(queue_timing, "time", simulated)
+    measured_s = queue_timing.jax_seconds(simulated.call, (), calls)
+    # Where the host is slower, the last call's time on the device is in.
+    late = 1e-3 / (calls + 1) if slower == host_s else 1e-5
+    assert slower - 1e-5 <= measured_s <= slower + late + 1e-5
