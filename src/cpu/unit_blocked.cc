@@ -1,4 +1,5 @@
 // Many rows: a block of B is packed into L2 and used for all rows, which pass once for each block.
+#include "cpu/kernels/copy_walk.h"
 #include "cpu/unit_run.h"
 
 namespace cadre::cpu {
@@ -8,6 +9,10 @@ namespace {
 constexpr int64_t kRowPrefetchPanels = 2;
 /// Lines of the next block of B in a prefetch step: few enough to leave the products alone.
 constexpr int64_t kBlockPrefetchLines = 4;
+/// Lines of each column that are on their way while the next block of B is packed.
+constexpr int64_t kCopyAheadRows = 4;
+/// The inner loop packs so many times as often as it prefetches.
+constexpr int64_t kCopySteps = 4;
 
 }  // namespace
 
@@ -85,33 +90,40 @@ bool UnitRun::blocked() {
   const Blocks blocks = cut_into_blocks();
   const int64_t a_row_bytes = kPackedRowStride * kernel_.granule_bytes;
   const bool keeps_a = blocks.keeps_a;
+  const bool beside = packs_beside();
+  const int64_t block_bytes = blocks.panels * b_panel_bytes(blocks.k);
   const int64_t acc_tiles = blocks.k_count > 1 ? tiles_ : 1;
   const int64_t acc_bytes = blocks.panels * acc_tile_bytes();
   const int64_t sizes[] = {keeps_a ? blocks.k_count * rows_ * a_row_bytes : a_tile_bytes(),
-                           unit_.packed ? 0 : blocks.panels * b_panel_bytes(blocks.k),
-                           acc_tiles * acc_bytes, bias_bytes()};
+                           unit_.packed ? 0 : block_bytes * (beside ? 2 : 1), acc_tiles * acc_bytes,
+                           bias_bytes()};
   int64_t total = 0;
   for (const int64_t size : sizes) total += Arena::padded(size);
   auto* memory = static_cast<char*>(Scratch::of_this_thread().reserve(static_cast<size_t>(total)));
   if (!memory) return false;
   Arena arena(memory);
   char* const a_memory = arena.take(sizes[0]);
-  char* const b_memory = arena.take(sizes[1]);
+  char* const b_buffers = arena.take(sizes[1]);
   char* const acc = arena.take(sizes[2]);
   bias_ = widen_bias(arena.take(sizes[3]));
 
+  CopyWalk copy;
   for (int64_t index = 0; index < blocks.n_count * blocks.k_count; ++index) {
     const Block block = block_at(blocks, index);
+    char* const b_memory = b_buffers + (beside && index % 2 != 0 ? block_bytes : 0);
     const int64_t panel_bytes = b_panel_bytes(block.k);
     const int64_t source_panels = reads_unpacked(block.k) ? block.full_panels : 0;
-    const bool by_panels = packs_by_panels(block, source_panels);
-    if (!unit_.packed && !by_panels) pack_block(block, source_panels, b_memory);
+    // What was packed beside the block before.
+    const int64_t copied = copy.columns > 0 ? block.full_panels : 0;
+    finish_copy(copy, kernel_.source_flip);
+    if (!unit_.packed) pack_block(block, std::max(source_panels, copied), b_memory);
     const int64_t steps = prefetch_steps(block.k);
-    // The next block of B comes from memory during the last row tiles, before it can be evicted; of
-    // one that is packed panel by panel the first panel, the others follow as they are needed.
+    // The next block of B is packed beside the products, or it comes from memory during the last
+    // row tiles, before it can be evicted.
     const Block next = block_at(blocks, index + 1);
-    PrefetchWalk next_b = walk_over(next.k0, next.k, next.panel,
-                                    by_panels ? std::min<int64_t>(next.panels, 1) : next.panels);
+    copy = beside ? copy_of(next, b_buffers + (index % 2 == 0 ? block_bytes : 0)) : CopyWalk{};
+    PrefetchWalk next_b;
+    if (copy.columns == 0) next_b = walk_over(next.k0, next.k, next.panel, next.panels);
     const int64_t b_steps = std::max<int64_t>(block.panels - kRowPrefetchPanels, 1) * steps;
     const int64_t b_tiles =
         std::min(ceil_div(lines_of(next_b), kBlockPrefetchLines * b_steps) + 1, tiles_);
@@ -144,7 +156,9 @@ bool UnitRun::blocked() {
                     .granules = granules_of(block.k),
                     .rows = tile_rows(tile),
                     .first = block.k_index == 0,
-                    .a_surplus = a + kSurplusGranule * kernel_.granule_bytes};
+                    .a_surplus = a + kSurplusGranule * kernel_.granule_bytes,
+                    .copy = &copy,
+                    .b_from = copy.columns > 0 ? BFrom::kPanelsBeside : BFrom::kPanels};
       int64_t begin = 0;
       if (tile == 0 && source_panels > 0) {
         TileArgs from_source = args;
@@ -154,11 +168,7 @@ bool UnitRun::blocked() {
         multiply_tile(from_source, block, tile, 0, source_panels, &next_rows, walk);
         begin = source_panels;
       }
-      if (tile == 0 && by_panels) {
-        pack_and_multiply(args, block, begin, tiles_ > 1 ? &next_rows : &next_b, b_memory);
-      } else {
-        multiply_tile(args, block, tile, begin, block.panels, &next_rows, walk);
-      }
+      multiply_tile(args, block, tile, begin, block.panels, &next_rows, walk);
       const int64_t stored = plain_out_ ? block.full_panels : 0;
       if (block.last && stored < block.panels) {
         finish(tile, block.panel + stored, block.panels - stored,
@@ -169,33 +179,38 @@ bool UnitRun::blocked() {
   return true;
 }
 
-/// Whether the first row tile packs each panel just before it is used: where its products with a
-/// panel last longer than packing one, the next panel's source can come from memory meanwhile.
-bool UnitRun::packs_by_panels(const Block& block, int64_t source_panels) const {
-  return !unit_.packed && source_panels < block.full_panels && kernel_.pack_cost < kernel_.mr;
+/// Whether the next block of B is packed beside the products of this one.
+bool UnitRun::packs_beside() const {
+  return kernel_.packs_beside && !unit_.packed && tiles_ > 1 && b_.row_stride == 1 &&
+         b_.col_stride != 1 && b_.dtype == kernel_.source_dtype;
 }
 
-/// Then only one panel's source waits in L2, where columns that lie a power of two apart share few
-/// sets. During the last panel `then` is fetched.
-void UnitRun::pack_and_multiply(const TileArgs& args, const Block& block, int64_t begin,
-                                PrefetchWalk* then, char* b_memory) const {
-  const int64_t steps = prefetch_steps(block.k);
-  for (int64_t i = begin; i < block.panels; ++i) {
-    const int64_t panel = block.panel + i;
-    kernel_.pack_b(part(b_, block.k0, panel * kernel_.nr), block.k, panel_cols(panel),
-                   b_memory + i * b_panel_bytes(block.k), 0);
-    PrefetchWalk next = i + 1 < block.panels ? walk_over(block.k0, block.k, panel + 1, 1) : *then;
-    next.lines = ceil_div(lines_of(next), steps);
-    multiply_tile(args, block, 0, i, i + 1, &next, &next);
-    prefetch_all(&next);
-  }
+/// The whole panels of a block whose columns are whole lines, spread over the products of the block
+/// before, which is as large or larger.
+CopyWalk UnitRun::copy_of(const Block& block, char* b_memory) const {
+  const auto size = static_cast<int64_t>(size_of(b_.dtype));
+  CopyWalk walk;
+  if (block.full_panels == 0 || block.k * size % kStripBytes != 0) return walk;
+  walk.columns = kernel_.nr;
+  walk.rows = block.k * size / kStripBytes;
+  walk.column_bytes = b_.col_stride * size;
+  walk.row_bytes = b_granule_bytes();
+  const int64_t strips_of_row = walk.columns / kStripColumns;
+  walk.next.strip = static_cast<const char*>(element_at(b_, block.k0, block.panel * kernel_.nr));
+  walk.next.strips_left = block.full_panels * walk.rows * strips_of_row;
+  walk.ahead = walk.next;
+  walk.to = b_memory;
+  walk.wait = kCopyAheadRows * strips_of_row;
+  const int64_t steps = tiles_ * block.panels * kCopySteps * prefetch_steps(block.k);
+  walk.per_step = ceil_div((walk.next.strips_left + walk.wait) * kStripUnit, steps);
+  return walk;
 }
 
 /// B: [k, cols] -> panels, but for those that the first row tile reads as they lie and packs.
-void UnitRun::pack_block(const Block& block, int64_t source_panels, char* b_memory) const {
+void UnitRun::pack_block(const Block& block, int64_t begin, char* b_memory) const {
   const int64_t next_panel_bytes =
       kernel_.nr * b_.col_stride * static_cast<int64_t>(size_of(b_.dtype));
-  for (int64_t i = source_panels; i < block.panels; ++i) {
+  for (int64_t i = begin; i < block.panels; ++i) {
     const int64_t panel = block.panel + i;
     kernel_.pack_b(part(b_, block.k0, panel * kernel_.nr), block.k, panel_cols(panel),
                    b_memory + i * b_panel_bytes(block.k),

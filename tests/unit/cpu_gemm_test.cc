@@ -234,7 +234,8 @@ TEST_P(OnEveryIsa, MatchesPlainLoopsBeyondOneBlock) {
   std::mt19937 random(11);
   constexpr Layout kRow = Layout::kRowMajor, kColumn = Layout::kColumnMajor;
   for (const Types& types : {kTypes[0], kTypes[1], kTypes[8], kTypes[12]}) {
-    for (const Shape shape : {Shape{3, 40, 2500}, Shape{70, 33, 1300}, Shape{70, 900, 300}}) {
+    for (const Shape shape :
+         {Shape{3, 40, 2500}, Shape{70, 33, 1300}, Shape{70, 900, 300}, Shape{50, 270, 1024}}) {
       ASSERT_NO_FATAL_FAILURE(
           check_product(GetParam(), types, shape, {kRow, kRow, kRow}, false, random));
       ASSERT_NO_FATAL_FAILURE(

@@ -176,6 +176,7 @@ void multiply_tiles(const TileArgs& args) {
   _tile_loadconfig(&config);
   switch (args.b_from) {
     case BFrom::kPanels:
+    case BFrom::kPanelsBeside:
       multiply_from<Product, Loader, BFrom::kPanels>(args);
       break;
     case BFrom::kSource:

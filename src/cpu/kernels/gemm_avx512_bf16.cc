@@ -24,6 +24,7 @@ struct OpBf16 {
   static constexpr int kGranuleK = 2;
   static constexpr bool kSubtractsSurplus = false;
   static constexpr bool kReadsSource = true;
+  static constexpr uint32_t kSourceFlip = 0;
   static constexpr int64_t kSourceRowBytes = int64_t{kNr} * 2;
   static constexpr int kColumnRows = kMaxColumnRows;
 
@@ -61,6 +62,7 @@ const GemmKernel kGemmAvx512Bf16 = {.name = "avx512_bf16",
                                     .subtracts_surplus = false,
                                     .source_dtype = DType::kBF16,
                                     .column_rows = OpBf16::kColumnRows,
+                                    .packs_beside = true,
                                     .pack_a = &pack_a_from<PairLoaderBf16>,
                                     .pack_b = &pack_b_from<PairLoaderBf16, kNr>,
                                     .multiply = &multiply<OpBf16>,

@@ -32,11 +32,36 @@ struct PrefetchWalk {
   int64_t lines = 8;
 };
 
+// Panels of B that are packed beside the products of the block before, from columns contiguous
+// along k whose granules stay as they are: a strip of four columns and a line of each at a time,
+// then the next columns of the panel, the next lines, the next panel. The inner loop does a part of
+// it in every kPrefetchSteps steps (kernels/copy_walk.h).
+inline constexpr int64_t kStripColumns = 4;
+inline constexpr int64_t kStripBytes = 64;
+inline constexpr int64_t kStripUnit = 1024;
+struct CopyWalk {
+  struct Place {
+    const char* strip = nullptr;
+    int64_t column = 0, row = 0;  // of the panel; rows of kStripBytes
+    int64_t strips_left = 0;      // of all panels
+  };
+  Place next, ahead;         // what to copy, and what to prefetch
+  char* to = nullptr;        // where the next strip's first granule goes
+  int64_t wait = 0;          // strips to prefetch before the first copy
+  int64_t columns = 0;       // of a panel; 0: nothing to do
+  int64_t rows = 0;          // strips of a column
+  int64_t column_bytes = 0;  // source: from a column to the next
+  int64_t row_bytes = 0;     // panel: from a granule row to the next
+  int64_t per_step = 0;      // strips in a step, in parts of kStripUnit
+  int64_t due = 0;
+};
+
 // Where the inner loop finds B.
 enum class BFrom {
-  kPanels,       // packed panels
-  kSource,       // the matrix itself, its columns next to each other (GemmKernel::source_dtype)
-  kSourceKept,   // the same, and what was read is left behind as packed panels in b_packed
+  kPanels,        // packed panels
+  kPanelsBeside,  // the same, and the next ones are packed beside (TileArgs::copy)
+  kSource,        // the matrix itself, its columns next to each other (GemmKernel::source_dtype)
+  kSourceKept,    // the same, and what was read is left behind as packed panels in b_packed
   kColumns,      // the matrix itself, its columns contiguous along k, whole panels and vectors of k
   kColumnsKept,  // the same, and left behind
 };
@@ -55,6 +80,7 @@ struct TileArgs {
   bool first = false;                // start from zero instead of from acc
   const void* a_surplus = nullptr;   // of row 0 (kSurplusGranule): to be subtracted, or null
   PrefetchWalk* prefetch = nullptr;  // never null
+  CopyWalk* copy = nullptr;          // kPanelsBeside: what to pack
   BFrom b_from = BFrom::kPanels;
   int64_t b_k_bytes = 0;       // source: from one k to the next
   int64_t b_column_bytes = 0;  // columns: from one column to the next
@@ -85,11 +111,13 @@ struct GemmKernel {
   int mr, nr;       // tile: rows and columns
   int granule_k;    // k values in one granule (the unit that the inner loop broadcasts)
   int granule_bytes;
-  int k_step;              // packed k is padded with zeros to a multiple of this
-  bool subtracts_surplus;  // multiply needs a_surplus once for each packed stretch of A
-  DType source_dtype;      // of a B that is read as it lies, in either of its two orders
-  int column_rows;         // with columns contiguous along k, for at most this many rows
-  int pack_cost = 6;       // multiply-adds that take as long as packing one value
+  int k_step;                 // packed k is padded with zeros to a multiple of this
+  bool subtracts_surplus;     // multiply needs a_surplus once for each packed stretch of A
+  DType source_dtype;         // of a B that is read as it lies, in either of its two orders
+  int column_rows;            // with columns contiguous along k, for at most this many rows
+  bool packs_beside = false;  // multiply takes a CopyWalk from a B of source_dtype
+  uint32_t source_flip = 0;   // bits of a granule of such a B that packing inverts
+  int pack_cost = 6;          // multiply-adds that take as long as packing one value
 
   // dst rows of kPackedRowStride granules <- a[rows, k].
   void (*pack_a)(const MatrixRef& a, int64_t rows, int64_t k, void* dst);

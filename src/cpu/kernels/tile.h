@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "cpu/kernels/copy_walk.h"
 #include "cpu/kernels/gemm_kernel.h"
 
 namespace cadre::cpu {
@@ -20,6 +21,7 @@ namespace {
 //   void store_acc(char*, Acc), store_past_cache(char*, Acc), finish_past_cache()
 // and with kReadsSource:
 //   kSourceRowBytes (nr elements), kColumnRows
+//   kSourceFlip: bits of a granule that packing inverts
 //   void load_source(const char* row, int64_t k_bytes, Vec (&)[kV]), void store_b(char*, Vec)
 //   Vec load_column(const char*), void transpose(Vec (&)[kLanes])
 
@@ -130,7 +132,7 @@ void multiply_rows(const TileArgs& t) {
 
     const auto step = [&]() __attribute__((always_inline)) {
       typename Op::Vec bv[kV];
-      if constexpr (kFrom == BFrom::kPanels) {
+      if constexpr (kFrom == BFrom::kPanels || kFrom == BFrom::kPanelsBeside) {
         for (int v = 0; v < kV; ++v) bv[v] = Op::load_b(b + v * kVecBytes);
       } else {
         for (int p = 0; p < Op::kGranuleK; ++p)
@@ -155,6 +157,7 @@ void multiply_rows(const TileArgs& t) {
       if (prefetches_out) prefetch_out<Op, kRows>(t, panel, done);
       for (int64_t i = 0; i < kPrefetchGranules; i += kPrefetchSteps) {
         advance_prefetch(*t.prefetch, lines);
+        if constexpr (kFrom == BFrom::kPanelsBeside) advance_copy(*t.copy, Op::kSourceFlip);
 #pragma GCC unroll 4
         for (int64_t j = 0; j < kPrefetchSteps; ++j) step();
       }
@@ -231,6 +234,8 @@ template <class Op>
 void multiply(const TileArgs& args) {
   constexpr std::make_integer_sequence<int, Op::kMaxRows> kRows{};
   if constexpr (Op::kReadsSource) {
+    if (args.b_from == BFrom::kPanelsBeside)
+      return multiply_dispatch<Op, BFrom::kPanelsBeside>(args, kRows);
     if (args.b_from == BFrom::kSource) return multiply_dispatch<Op, BFrom::kSource>(args, kRows);
     if (args.b_from == BFrom::kSourceKept)
       return multiply_dispatch<Op, BFrom::kSourceKept>(args, kRows);
@@ -255,6 +260,7 @@ struct WidenedOp {
   static constexpr int kGranuleK = 1;
   static constexpr bool kSubtractsSurplus = false;
   static constexpr bool kReadsSource = sizeof(Elem) == 4;  // f32 as it is
+  static constexpr uint32_t kSourceFlip = 0;
   static constexpr int64_t kSourceRowBytes = int64_t{kVectors} * kLanes * kGranuleBytes;
   static constexpr int kColumnRows = kMaxRows < kMaxColumnRows ? kMaxRows : kMaxColumnRows;
 
