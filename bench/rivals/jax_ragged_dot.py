@@ -40,8 +40,9 @@ CPU_SHAPES = {"8 experts": (8, 512, 512, 512), "64 experts": (64, 512, 512, 512)
 CASES = ("forward", "dlhs", "drhs")
 #: Calls in one program, too few for a command buffer.
 IN_PROGRAM = 4
-#: Timed in pairs. The control is the library once more: what the ratio of one to itself comes to.
+#: Timed in pairs. The control is cadre once more: what the ratio of one to itself comes to.
 PAIRED = ("cadre", "program", "library", "control")
+COMPARED = (("library", "cadre"), ("library", "program"), ("control", "cadre"))
 #: Of each case, before it is timed on a GPU.
 HEAT_S = 0.15
 #: Kernels at least this long are compared with the library's own time.
@@ -155,10 +156,8 @@ def seconds(name, function, arguments, calls):
     """Of one call, the mean of several behind one that isn't timed: the contender before has left its marks in the caches."""
     finish(function(*arguments))
     if on_gpu():
-        if name == "library":
-            return queue_timing.library_seconds(function, arguments, calls)
-        queued = queue_timing.MOST_QUEUED // (IN_PROGRAM if name == "program" else 1)
-        return queue_timing.jax_seconds(function, arguments, calls, queued)
+        clock = queue_timing.library_seconds if name == "library" else queue_timing.jax_seconds
+        return clock(function, arguments, calls)
     start = time.perf_counter()
     for _ in range(calls):
         out = function(*arguments)
@@ -204,17 +203,18 @@ def warm_up(tables, arguments):
         list(pool.map(run, functions))
 
 
-def timings(table, arguments, options, deadline):
+def timings(table, arguments, options, deadline, random):
     """(name -> seconds of one call, a list of rounds). A timing holds enough calls to dwarf its wait."""
     if on_gpu() and "library" in table:
         jax_pairing.heat(lambda: finish(table["library"](*arguments)), HEAT_S)
     first = {name: seconds(name, function, arguments, 1) for name, function in table.items()}
-    calls = {name: max(1, min(200, round(options.sample_s / first[name]))) for name in table}
+    most = queue_timing.MOST_CALLS if on_gpu() else 200
+    calls = {name: max(1, min(most, round(options.sample_s / first[name]))) for name in table}
     calls["library"] = calls["control"] = calls["cadre"]
     calls["program"] = max(1, round(calls["cadre"] / IN_PROGRAM))
 
     def clock(name):
-        of = "library" if name == "control" else name
+        of = "cadre" if name == "control" else name
         return seconds(of, table[of], arguments, calls[name]) / (
             IN_PROGRAM if name == "program" else 1
         )
@@ -222,9 +222,8 @@ def timings(table, arguments, options, deadline):
     paired = [
         name for name in PAIRED if name in table or (name == "control" and "library" in table)
     ]
-    times = jax_pairing.rounds(paired, clock, options.repeats, deadline)
+    times = jax_pairing.rounds(paired, clock, options.repeats, deadline, random)
     # In another order each time: a contender's power draw sets the clock that the next one starts with.
-    random = np.random.default_rng(2)
     others = [name for name in table if name not in paired]
     for _ in range(min(options.repeats, 3)):
         for name in random.permutation(others):
@@ -232,10 +231,10 @@ def timings(table, arguments, options, deadline):
     return times
 
 
-def measure(name, skew, case, table, arguments, options, deadline):
+def measure(name, skew, case, table, arguments, options, deadline, random):
     experts, m, k, n = shapes_here()[name]
     errors, reasons = admit(table, case, arguments, options)
-    rounds = timings(table, arguments, options, deadline)
+    rounds = timings(table, arguments, options, deadline, random)
     times = {contender: statistics.median(values) for contender, values in rounds.items()}
     if options.lax_apart is not None:
         tried = case in (options.lax_case or CASES)
@@ -272,14 +271,13 @@ def measure(name, skew, case, table, arguments, options, deadline):
     if not options.only_lax:
         row["program_s"], row["library_s"] = times["program"], times["library"]
         row["long"] = times["library"] >= LONG_S
-        row["library_over"] = {
-            other: jax_pairing.ratio(rounds["library"], rounds[other])
-            for other in PAIRED
-            if other != "library"
+        row["paired"] = {
+            f"{above}_over_{below}": jax_pairing.ratio(rounds[above], rounds[below])
+            for above, below in COMPARED
         }
-        for other, of in row["library_over"].items():
+        for names, of in row["paired"].items():
             low, high = of["quartiles"]
-            print(f"  library over {other:8} {of['median']:.3f} (quartiles {low:.3f} {high:.3f})")
+            print(f"  {names:20} {of['median']:.3f} (quartiles {low:.3f} {high:.3f})")
     sys.stdout.flush()
     return row
 
@@ -362,7 +360,8 @@ def main():
     default = layers.TRAINING if on_gpu() else CPU_SHAPES
     cases = (options.only_lax and options.lax_case) or options.case or CASES
     layers_here = list(itertools.product(options.shape or default, options.skew or [0]))
-    results = []
+    # One for all cases: each has other orders.
+    results, random = [], np.random.default_rng(2)
     for name, skew in layers_here:
         arguments = operands(shapes_here()[name], jnp.dtype(options.dtype), skew)
         tables = {case: contenders(case, options) for case in cases}
@@ -372,7 +371,8 @@ def main():
             now = time.perf_counter()
             left = len(layers_here) * len(cases) - len(results)
             deadline = now + (begin + options.limit_s - now) / left  # an equal share for each
-            results.append(measure(name, skew, case, table, arguments, options, deadline))
+            row = measure(name, skew, case, table, arguments, options, deadline, random)
+            results.append(row)
             if options.json:  # kept all along; an older file stays until the run is complete
                 command = result_file.command_of("jax_ragged_dot.py", sys.argv[1:])
                 result_file.write(options.json, command, machine(), results)
