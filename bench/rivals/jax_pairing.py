@@ -3,7 +3,7 @@
 The clock of a GPU under full load moves by several per cent within a second, and with it every time. So the contenders that are
 compared this closely are timed right after each other, in an order like A B C C B A, another one each round: what drifts evenly
 during a round falls out of a ratio of two of them. The median of the rounds' ratios counts; their quartiles, and the same ratio
-of one contender to itself (the control), say how far it can be believed.
+of a contender to itself, say how far it can be believed.
 """
 
 import statistics

@@ -40,11 +40,14 @@ CPU_SHAPES = {"8 experts": (8, 512, 512, 512), "64 experts": (64, 512, 512, 512)
 CASES = ("forward", "dlhs", "drhs")
 #: Calls in one program, too few for a command buffer.
 IN_PROGRAM = 4
-#: Timed in pairs. The control is cadre once more: what the ratio of one to itself comes to.
-PAIRED = ("cadre", "program", "library", "control")
-COMPARED = (("library", "cadre"), ("library", "program"), ("control", "cadre"))
+#: Timed in pairs. Those of CONTROLS are one of them once more: what the ratio of one to itself comes to.
+CONTROLS = {"cadre_again": "cadre", "library_again": "library"}
+PAIRED = ("cadre", "program", "library", *CONTROLS)
+COMPARED = (("library", "cadre"), ("library", "program"), *((a, b) for a, b in CONTROLS.items()))
 #: Of each case, before it is timed on a GPU.
 HEAT_S = 0.15
+#: Without work before each timing on a GPU, so that all begin with the same clock.
+PAUSE_S = 0.004
 #: Kernels at least this long are compared with the library's own time.
 LONG_S = 200e-6
 #: What a contender may end in: out of memory, a shape it refuses, a module that isn't there.
@@ -153,16 +156,24 @@ def contenders(case, options):
 
 
 def seconds(name, function, arguments, calls):
-    """Of one call, the mean of several behind one that isn't timed: the contender before has left its marks in the caches."""
-    finish(function(*arguments))
+    """Of one call, the mean of several behind some that aren't timed: the contender before has left its marks in the caches."""
     if on_gpu():
+        time.sleep(PAUSE_S)
         clock = queue_timing.library_seconds if name == "library" else queue_timing.jax_seconds
-        return clock(function, arguments, calls)
+        return clock(
+            function, arguments, calls, lead_of(calls, 1 if name == "program" else IN_PROGRAM)
+        )
+    finish(function(*arguments))
     start = time.perf_counter()
     for _ in range(calls):
         out = function(*arguments)
     finish(out)
     return (time.perf_counter() - start) / calls
+
+
+def lead_of(calls, in_program):
+    """Calls before the clock starts, in which the queue fills: half as many, in whole programs, one at least."""
+    return in_program * max(1, calls // in_program // 2)
 
 
 def finish(out):
@@ -210,18 +221,16 @@ def timings(table, arguments, options, deadline, random):
     first = {name: seconds(name, function, arguments, 1) for name, function in table.items()}
     most = queue_timing.MOST_CALLS if on_gpu() else 200
     calls = {name: max(1, min(most, round(options.sample_s / first[name]))) for name in table}
-    calls["library"] = calls["control"] = calls["cadre"]
+    # As many kernels for those in pairs, before and while the clock runs: it falls while the card works.
     calls["program"] = max(1, round(calls["cadre"] / IN_PROGRAM))
+    calls["cadre"] = calls["library"] = calls["program"] * IN_PROGRAM
 
     def clock(name):
-        of = "cadre" if name == "control" else name
-        return seconds(of, table[of], arguments, calls[name]) / (
-            IN_PROGRAM if name == "program" else 1
-        )
+        of = CONTROLS.get(str(name), name)
+        time_s = seconds(of, table[of], arguments, calls[of])
+        return time_s / IN_PROGRAM if of == "program" else time_s
 
-    paired = [
-        name for name in PAIRED if name in table or (name == "control" and "library" in table)
-    ]
+    paired = PAIRED if "library" in table else ["cadre"]
     times = jax_pairing.rounds(paired, clock, options.repeats, deadline, random)
     # In another order each time: a contender's power draw sets the clock that the next one starts with.
     others = [name for name in table if name not in paired]

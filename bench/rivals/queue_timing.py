@@ -4,8 +4,7 @@ On a GPU JAX's dispatch of a first call and its waking from a wait take 0.2 to 0
 A program that keeps the GPU busy pays this once, so it must not be counted in with a few calls. Both clocks here therefore run
 from the end of one call to the end of another one, with everything queued before: JAX's as the host sees two results become
 ready, the library's by CUDA events. The host sees a result 0.1 to 0.3 ms late, now more and now less, so JAX's times scatter by a
-per cent or two around the right one. Longer timings, refilling the queue and polling all the while, were no better: with timings
-of 33 ms JAX seemed 3 to 6 % faster than the library that it calls.
+per cent or two around the right one. Longer timings are no better: the card's clock moves more in them (docs/benchmarking.md).
 """
 
 import ctypes
@@ -13,20 +12,15 @@ import time
 
 import jax
 
-#: With those before the clock starts 28: JAX holds back whoever queues more than 32.
+#: With half as many before the clock starts. JAX holds back whoever queues more than 32.
 MOST_CALLS = 20
 
 
-def lead_of(calls):
-    """Calls before the clock starts, enough to queue all others meanwhile."""
-    return max(1, min(calls // 2, 8))
-
-
-def jax_seconds(function, arguments, calls):
-    """Of one call of a function that returns an array. Where the queue ran empty, calls cost the host more than the GPU, and the
-    whole time counts."""
+def jax_seconds(function, arguments, calls, lead):
+    """Of one call of a function that returns an array, behind `lead` others. Where the queue ran empty, calls cost the host more
+    than the GPU, and the whole time counts."""
     begin = time.perf_counter()
-    for _ in range(lead_of(calls)):
+    for _ in range(lead):
         first = function(*arguments)
     for _ in range(calls):
         last = function(*arguments)
@@ -35,12 +29,12 @@ def jax_seconds(function, arguments, calls):
     start = time.perf_counter()
     jax.block_until_ready(last)
     end = time.perf_counter()
-    return (end - begin) / (calls + lead_of(calls)) if ran_empty else (end - start) / calls
+    return (end - begin) / (calls + lead) if ran_empty else (end - start) / calls
 
 
-def library_seconds(function, arguments, calls):
+def library_seconds(function, arguments, calls, lead):
     """The same for a function that launches on the default stream."""
-    for _ in range(lead_of(calls)):
+    for _ in range(lead):
         function(*arguments)
     events = _Events()
     for _ in range(calls):
