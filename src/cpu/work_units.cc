@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <queue>
+#include <utility>
 
 namespace cadre::cpu {
 namespace {
@@ -24,6 +25,10 @@ constexpr int64_t kMaxResidentRows = 48;
 /// of a virtual machine waited for 0.17, 0.22 and 0.45 units. At most half of one: a thread that
 /// shares its core takes twice as long, and the others begin their last units at any time.
 constexpr double kStragglingOfTwo = 0.02, kStragglingOfMore = 0.03, kMaxStraggling = 0.5;
+
+/// One of so many units, at most so many for each thread, the last ones, are cut once more, so that
+/// threads which finish early find some work.
+constexpr size_t kLastOfUnits = 5, kLastOfThread = 2;
 
 double straggling(int threads) {
   return std::min(kStragglingOfTwo + kStragglingOfMore * (threads - 2), kMaxStraggling);
@@ -58,14 +63,18 @@ int64_t wanted_units(const GemmItem& item, double total, const GemmPlan& plan) {
       static_cast<int64_t>(std::ceil(cost_of(item) / std::max(unit_cost, 1.0) - 0.01)), 1);
 }
 
-/// Multiply-adds of the largest piece and, in the same currency, packing its rows of A and columns
-/// of B.
+/// Multiply-adds of a piece and, in the same currency, packing its rows of A and columns of B.
+double piece_cost(int64_t rows, int64_t columns, int64_t k, const GemmPlan& plan) {
+  return static_cast<double>(rows * columns + plan.kernel->pack_cost * (rows + columns)) *
+         static_cast<double>(k + 16);
+}
+
+/// Of the largest piece.
 double piece_cost(const GemmItem& item, const Cut& cut, const GemmPlan& plan) {
   const GemmKernel& kernel = *plan.kernel;
   const int64_t rows = ceil_div(ceil_div(item.m, kernel.mr), cut.rows) * kernel.mr;
   const int64_t columns = ceil_div(ceil_div(item.n, kernel.nr), cut.columns) * kernel.nr;
-  return static_cast<double>(rows * columns + kernel.pack_cost * (rows + columns)) *
-         static_cast<double>(item.k + 16);
+  return piece_cost(rows, columns, item.k, plan);
 }
 
 /// As many pieces as are wanted, or as there can be, in the shape that packs least.
@@ -88,6 +97,59 @@ Cut cut_of(const GemmItem& item, double total, const GemmPlan& plan) {
     if (columns <= 1) break;
   }
   return best;
+}
+
+double cost_of(const WorkUnit& unit, const GemmPlan& plan) {
+  return piece_cost(unit.m_end - unit.m_begin, unit.n_end - unit.n_begin, unit.item->k, plan);
+}
+
+/// Halves of its rows and of its columns, where these are as many as a unit must have. Few rows are
+/// left alone: they are bound by reading B.
+std::vector<WorkUnit> quarters_of(const WorkUnit& unit, const GemmKernel& kernel) {
+  if (unit.resident) return {unit};
+  const int64_t tiles = ceil_div(unit.m_end - unit.m_begin, kernel.mr);
+  const int64_t panels = ceil_div(unit.n_end - unit.n_begin, kernel.nr);
+  int64_t m_middle = unit.m_begin + tiles / 2 * kernel.mr;
+  int64_t n_middle = unit.n_begin + panels / 2 * kernel.nr;
+  if (unit.m_end - unit.m_begin < kMinUnitRows) m_middle = unit.m_end;
+  if (unit.n_end - unit.n_begin < kMinUnitColumns) n_middle = unit.n_end;
+  std::vector<WorkUnit> parts;
+  for (const auto& [n_begin, n_end] :
+       {std::pair{unit.n_begin, n_middle}, std::pair{n_middle, unit.n_end}}) {
+    for (const auto& [m_begin, m_end] :
+         {std::pair{unit.m_begin, m_middle}, std::pair{m_middle, unit.m_end}}) {
+      if (m_begin >= m_end || n_begin >= n_end) continue;
+      parts.push_back(unit);
+      parts.back().m_begin = m_begin, parts.back().m_end = m_end;
+      parts.back().n_begin = n_begin, parts.back().n_end = n_end;
+    }
+  }
+  return parts;
+}
+
+/// Where waiting for the last thread clearly costs more than what the parts pack beyond the whole
+/// units: twice as much, since smaller units multiply a little slower too.
+void cut_last_units(const GemmPlan& plan, std::vector<WorkUnit>* units) {
+  const size_t count =
+      std::min(units->size() / kLastOfUnits, kLastOfThread * static_cast<size_t>(plan.threads));
+  const auto first = units->end() - static_cast<int64_t>(count);
+  std::vector<WorkUnit> parts;
+  double largest = 0, largest_part = 0, packed_more = 0;
+  for (auto unit = first; unit != units->end(); ++unit) {
+    const double cost = cost_of(*unit, plan);
+    largest = std::max(largest, cost);
+    packed_more -= cost;
+    for (const WorkUnit& part : quarters_of(*unit, *plan.kernel)) {
+      const double part_cost = cost_of(part, plan);
+      largest_part = std::max(largest_part, part_cost);
+      packed_more += part_cost;
+      parts.push_back(part);
+    }
+  }
+  const double waited = straggling(plan.threads) * (largest - largest_part);
+  if (waited < 2 * packed_more / plan.threads) return;
+  units->erase(first, units->end());
+  units->insert(units->end(), parts.begin(), parts.end());
 }
 
 }  // namespace
@@ -174,6 +236,7 @@ std::vector<WorkUnit> make_work_units(const std::vector<GemmItem>& items,
     std::stable_sort(units.begin(), units.end(), [&](const WorkUnit& a, const WorkUnit& b) {
       return unit_work(a) > unit_work(b);
     });
+    cut_last_units(plan, &units);
   }
   return units;
 }

@@ -61,6 +61,21 @@ TEST(CpuWorkUnits, SkewLeavesNoThreadIdle) {
   }
 }
 
+/// Many threads are not equally fast: those that are done find small units until the last one is.
+TEST(CpuWorkUnits, TheLastOnesOfManyThreadsAreSmall) {
+  constexpr int kThreads = 16;
+  const std::vector<GemmItem> items(2, item_of(1024, 1536, 2048));
+  GemmPlan plan = plan_with(kThreads);
+  plan.units_per_thread = choose_units_per_thread(items, plan);
+  const std::vector<WorkUnit> units = make_work_units(items, {}, plan);
+  const auto work_of = [](const WorkUnit& unit) {
+    return (unit.m_end - unit.m_begin) * (unit.n_end - unit.n_begin);
+  };
+  ASSERT_GT(units.size(), size_t{3 * kThreads});
+  for (size_t i = units.size() - kThreads; i < units.size(); ++i)
+    EXPECT_LE(work_of(units[i]), work_of(units[0]) * 3 / 10) << i;
+}
+
 TEST(CpuBlocking, FitsTheCaches) {
   const CacheSizes& caches = cache_sizes();
   EXPECT_GE(caches.l1_bytes, 8 << 10);
