@@ -253,11 +253,11 @@ def measure(name, skew, case, table, arguments, options, deadline, random):
     print(f"{name:18} {case:8} skew {skew} m {m} k {k} n {n} experts {experts}")
     for contender, median in times.items():
         print(
-            f"  {contender:8} {median * 1e6:12.1f} us {flops / median / 1e12:9.3f} TFLOP/s"
+            f"  {contender:13} {median * 1e6:12.1f} us {flops / median / 1e12:9.3f} TFLOP/s"
             f"   {median / own:7.3f} of cadre's time"
         )
     for contender, reason in reasons.items():
-        print(f"  {contender:8} {reason}")
+        print(f"  {contender:13} {reason}")
     rivals = {rival: {"median_s": times[rival]} for rival in ("lax", "mosaic") if rival in times}
     row = {
         "op": "ragged_dot",
@@ -286,7 +286,7 @@ def measure(name, skew, case, table, arguments, options, deadline, random):
         }
         for names, of in row["paired"].items():
             low, high = of["quartiles"]
-            print(f"  {names:20} {of['median']:.3f} (quartiles {low:.3f} {high:.3f})")
+            print(f"  {names:26} {of['median']:.3f} (quartiles {low:.3f} {high:.3f})")
     sys.stdout.flush()
     return row
 
