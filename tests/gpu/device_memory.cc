@@ -53,6 +53,9 @@ class DeviceMemory final : public verify::Memory {
 
   void upload(void* to, const void* from, size_t size_bytes) override {
     require(cudaMemcpy(to, from, size_bytes, cudaMemcpyHostToDevice), "upload");
+    // The copy may still be on its way out of a staging buffer, and streams that don't wait for the
+    // default one would overtake it.
+    require(cudaStreamSynchronize(nullptr), "upload");
   }
 
   void download(void* to, const void* from, size_t size_bytes) override {
