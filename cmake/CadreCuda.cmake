@@ -23,6 +23,9 @@ set(CADRE_GENCODE_PORTABLE
   -gencode=arch=compute_80,code=sm_80
   -gencode=arch=compute_90a,code=sm_90a
   -gencode=arch=compute_80,code=compute_80)
+set(CADRE_GENCODE_LARGE
+  -gencode=arch=compute_90a,code=sm_90a
+  -gencode=arch=compute_90,code=compute_90)
 set(CADRE_GENCODE_SM90 -gencode=arch=compute_90a,code=sm_90a)
 
 # cadre_cuda_settings(target): for every target that holds .cu files.
@@ -38,6 +41,13 @@ endfunction()
 function(cadre_cuda_portable_sources target)
   target_sources(${target} PRIVATE ${ARGN})
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES COMPILE_OPTIONS "${CADRE_GENCODE_PORTABLE}")
+endfunction()
+
+# cadre_cuda_large_sources(target files...): the portable instructions, but blocks that only find room in the shared memory
+# of Hopper and of what comes later.
+function(cadre_cuda_large_sources target)
+  target_sources(${target} PRIVATE ${ARGN})
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES COMPILE_OPTIONS "${CADRE_GENCODE_LARGE}")
 endfunction()
 
 # cadre_cuda_sm90_sources(target files...): Hopper alone (wgmma and TMA exist nowhere else).

@@ -21,4 +21,10 @@ __device__ __forceinline__ int thread_index() {
   return index;
 }
 
+// data += stride * count, at this very place: sums of such steps aren't formed ahead of time, where
+// they would take registers.
+__device__ __forceinline__ void step_forward(const char*& data, uint32_t stride, int count) {
+  asm volatile("mad.wide.u32 %0, %1, %2, %0;" : "+l"(data) : "r"(stride), "r"(count));
+}
+
 }  // namespace cadre::ptx

@@ -11,6 +11,7 @@
 namespace cadre::sm80 {
 namespace {
 
+constexpr std::string_view kMmaTall = "sm80/mma_192x256x64";
 constexpr std::string_view kMmaWide = "sm80/mma_128x256x64";
 constexpr std::string_view kMmaDeep = "sm80/mma_128x128x64";
 constexpr std::string_view kMma = "sm80/mma_128x128x32";
@@ -19,7 +20,8 @@ constexpr std::string_view kTf32 = "sm80/tf32";
 constexpr std::string_view kF32 = "sm80/f32";
 constexpr std::string_view kF64 = "sm80/f64";
 constexpr std::string_view kBiasGrad = "sm80/bias_grad";
-constexpr std::array kKernels = {kMmaWide, kMmaDeep, kMma, kInt8, kTf32, kF32, kF64, kBiasGrad};
+constexpr std::array kKernels = {kMmaTall, kMmaWide, kMmaDeep, kMma,     kInt8,
+                                 kTf32,    kF32,     kF64,     kBiasGrad};
 
 /// Both operands of one 16-bit type: what the tensor cores take as it is.
 bool is_16bit_pair(const plan::Problem& problem) {
@@ -55,6 +57,36 @@ bool fills_wide_tiles(const plan::Problem& problem, const cuda::DeviceProperties
          tiles >= kTilesOfSm * device.sm_count;
 }
 
+/// 16 bytes at a time in every group, as far as the host knows.
+bool is_vector(const plan::OperandLayout& layout, int64_t columns) {
+  const auto size = static_cast<int64_t>(size_of(layout.dtype));
+  const bool default_stride = layout.placement == Placement::kList && layout.row_stride == 0;
+  const int64_t row_bytes = (default_stride ? columns : layout.row_stride) * size;
+  return layout.col_stride == 1 && layout.alignment_bytes >= 16 && row_bytes > 0 &&
+         row_bytes <= INT32_MAX && row_bytes % 16 == 0 &&
+         (layout.placement != Placement::kStacked || layout.group_stride * size % 16 == 0);
+}
+
+/// What tall_kernel.cuh computes: weight gradients of the operands' type without C, whole chunks of
+/// 16 bytes, and at least one tile of them.
+bool takes_tall_tiles(const plan::Problem& problem, const cuda::DeviceProperties& device) {
+  return problem.op == plan::Op::kTgmm && fits<TallShape>(device) &&
+         problem.out.dtype == problem.lhs.dtype && !problem.has_beta && problem.m <= INT32_MAX &&
+         problem.k >= TallShape::kTileM && problem.n >= TallShape::kTileN && problem.k % 8 == 0 &&
+         problem.n % 8 == 0 && is_vector(problem.lhs, problem.k) &&
+         is_vector(problem.rhs, problem.n) && is_vector(problem.out, problem.n);
+}
+
+/// Measured from 512 rows on; and some tiles for each multiprocessor, since nothing is computed
+/// beside an epilogue.
+bool fills_tall_tiles(const plan::Problem& problem, const cuda::DeviceProperties& device) {
+  constexpr int64_t kLeastRows = 256;
+  constexpr int64_t kTilesOfSm = 4;
+  const int64_t tiles = problem.num_local_groups * tiles_of(problem.k, TallShape::kTileM) *
+                        tiles_of(problem.n, TallShape::kTileN);
+  return problem.average_rows >= kLeastRows && tiles >= kTilesOfSm * device.sm_count;
+}
+
 /// The kernels that compute this problem as the contract demands, best first. All of them add over
 /// K in one order.
 std::vector<std::string_view> candidates(const plan::Problem& problem,
@@ -69,6 +101,9 @@ std::vector<std::string_view> candidates(const plan::Problem& problem,
       names.insert(fills_wide_tiles(problem, device) ? names.begin() : names.end(), kMmaWide);
     }
     names.push_back(kMma);
+    if (takes_tall_tiles(problem, device)) {
+      names.insert(fills_tall_tiles(problem, device) ? names.begin() : names.end(), kMmaTall);
+    }
     return names;
   }
   if (problem.precision == Precision::kTf32) return {kTf32};
@@ -89,6 +124,13 @@ plan::Config config_of(std::string_view kernel) {
     config.stages = Shape::kStages;
     config.threads = Shape::kThreads;
   };
+  if (kernel == kMmaTall) {
+    config.tile_m = TallShape::kTileM;
+    config.tile_n = TallShape::kTileN;
+    config.tile_k = TallShape::kBlockElements;
+    config.stages = TallShape::kStages;
+    config.threads = TallShape::kThreads;
+  }
   if (kernel == kMmaWide) shape_like(WideShape{}, 2);
   if (kernel == kMmaDeep) shape_like(DeepShape{}, 2);
   if (kernel == kMma) shape_like(SmallShape{}, 2);
@@ -211,6 +253,7 @@ class PortableFamily final : public cuda::KernelFamily {
         .args = args,
         .layout = {.a_k_major = !args.a_rows_along_k, .b_k_major = args.b_rows_along_n},
         .useful_blocks = useful_blocks(problem, config)};
+    if (config.kernel == kMmaTall) return launch_tall(product);
     if (config.kernel == kInt8) return launch_int8(product);
     if (config.kernel == kF64) return launch_f64(product);
     if (config.kernel == kF32) return launch_f32(product);

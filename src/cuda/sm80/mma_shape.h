@@ -35,4 +35,23 @@ using DeepShape = MmaShape<128, 128, 3, 2>;
 /// 74 KB: fits every GPU from compute capability 8.0, and twice in a multiprocessor of an A100.
 using SmallShape = MmaShape<128, 64, 4, 2>;
 
+/// 187 KB: the weight gradient's own (tall_kernel.cuh). Operands lie in panels of 64 elements.
+struct TallShape {
+  static constexpr int kTileM = 192;
+  static constexpr int kTileN = 256;
+  static constexpr int kBlockElements = 64;
+  static constexpr int kStages = 3;
+  static constexpr int kBlocksOfSm = 1;
+  static constexpr int kSlices = 6;  ///< of 16 rows, of each of two warps
+  static constexpr int kWarps = 8;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kPanelElements = 64;
+  static constexpr int kPanelBytes = kBlockElements * kPanelElements * 2;
+  static constexpr int kPanelsA = kTileM / kPanelElements;
+  static constexpr int kPanels = kPanelsA + kTileN / kPanelElements;
+  static constexpr int kStageBytes = kPanels * kPanelBytes;
+  static constexpr int kSharedBytes =
+      kStages * kStageBytes + kWarps * kStripBytes + kTileQueueBytes;
+};
+
 }  // namespace cadre::sm80

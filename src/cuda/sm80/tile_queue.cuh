@@ -49,24 +49,31 @@ class TileQueue {
   /// The first tile: false when there is none. Behind the barrier.
   __device__ __forceinline__ bool first(QueuedTile* tile) const { return place(current_, 0, tile); }
 
+  /// The first tile, and in next() the one after, as a number for those who have few registers, 0
+  /// when there is none: tile_at() gives the rest anew.
+  __device__ __forceinline__ int first() const { return current_.before_end; }
+  __device__ __forceinline__ QueuedTile tile_at(int turn, int before_end) const {
+    QueuedTile tile;
+    place({.group = 0, .before_end = before_end}, turn, &tile);
+    return tile;
+  }
+
   /// Called at the beginning of every tile, by all threads: gives the tile after it, and starts the
   /// copies for the one after that. They belong to the next group of copies that is committed, and
   /// must have arrived for all threads before the next call.
   __device__ __forceinline__ bool next(QueuedTile* tile) {
     const bool exists = place(next_, turn_ + 1, tile);
-    if (exists) {
-      const int first = next_.group;
-      const int index = index_of(turn_ + 2);
-      const int end =
-          first + lane() < groups() ? storage_->ends[(turn_ + 1) % 2][lane()] : INT32_MIN;
-      next_ = found(first, end, index);
-      // More than 32 groups on: seldom, and worth a wait.
-      if (!next_.exists() && first + 32 < groups()) next_ = search(first + 32, index);
-      if (threadIdx.x < 32 && next_.exists()) start_copies();
-    }
-    ++turn_;
+    find_next(exists);
     return exists;
   }
+  __device__ __forceinline__ int next() {
+    const int before_end = next_.before_end;
+    find_next(next_.exists());
+    return before_end;
+  }
+
+  /// Tiles begun.
+  __device__ __forceinline__ int turn() const { return turn_; }
 
  private:
   struct Found {
@@ -95,6 +102,20 @@ class TileQueue {
       if (const Found tile = found(first, end, index); tile.exists()) return tile;
     }
     return {};
+  }
+
+  __device__ __forceinline__ void find_next(bool exists) {
+    if (exists) {
+      const int first = next_.group;
+      const int index = index_of(turn_ + 2);
+      const int end =
+          first + lane() < groups() ? storage_->ends[(turn_ + 1) % 2][lane()] : INT32_MIN;
+      next_ = found(first, end, index);
+      // More than 32 groups on: seldom, and worth a wait.
+      if (!next_.exists() && first + 32 < groups()) next_ = search(first + 32, index);
+      if (threadIdx.x < 32 && next_.exists()) start_copies();
+    }
+    ++turn_;
   }
 
   __device__ __forceinline__ bool place(const Found& tile, int turn, QueuedTile* result) const {

@@ -1,0 +1,15 @@
+// st.global of 16 bytes: through a pointer that was read from memory the compiler knows no more
+// than a generic address.
+#pragma once
+
+#include <cstdint>
+
+namespace cadre::ptx {
+
+__device__ __forceinline__ void store_global_16(void* destination, const uint4& value) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(destination), "r"(value.x),
+               "r"(value.y), "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+}  // namespace cadre::ptx
