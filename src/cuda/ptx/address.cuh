@@ -14,9 +14,9 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
 // conditions).
 __device__ __forceinline__ int uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 
-// threadIdx.x, read from the special register at this very place.
-__device__ __forceinline__ int thread_index() {
-  int index;
+// threadIdx.x, read from the special register at this very place. Unsigned: a division is a shift.
+__device__ __forceinline__ uint32_t thread_index() {
+  uint32_t index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
   return index;
 }

@@ -9,7 +9,7 @@ namespace cadre::ptx {
 // vanishes where the compiler knows that the lanes run together, and racecheck then misses the
 // order.
 __device__ __forceinline__ bool first_of_warp() {
-  const int lane = thread_index() % 32;
+  const int lane = static_cast<int>(thread_index() % 32);
   return uniform(lane) == lane;
 }
 

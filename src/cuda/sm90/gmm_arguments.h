@@ -24,12 +24,13 @@ struct FactorVector {
 struct EpilogueArguments {
   ElementKind out = ElementKind::kBf16;
   bool has_factors = false;  ///< anything but a rounding of the accumulator; set by the launcher
-  bool has_c = false;        ///< C is read through GmmArguments::c_map, in out's type
-  float alpha_value = 1.0f;  ///< used when alpha is absent
-  float beta_value = 0.0f;   ///< used when beta is absent
-  FactorVector alpha{};      ///< [num_local]
-  FactorVector beta{};       ///< [num_local]
-  FactorVector bias{};       ///< [num_local, n]: group g begins at g * bias_group_stride
+  bool has_row_factors = false;  ///< those of a group's rows differ; set by the launcher
+  bool has_c = false;            ///< C is read through GmmArguments::c_map, in out's type
+  float alpha_value = 1.0f;      ///< used when alpha is absent
+  float beta_value = 0.0f;       ///< used when beta is absent
+  FactorVector alpha{};          ///< [num_local]
+  FactorVector beta{};           ///< [num_local]
+  FactorVector bias{};           ///< [num_local, n]: group g begins at g * bias_group_stride
   int64_t bias_group_stride = 0;
   void* const* bias_list = nullptr;  ///< or at bias_list[g]; bias.data is then not used
   FactorVector row_scale{};          ///< [m]

@@ -29,6 +29,10 @@ bool has_factors(const EpilogueArguments& e) {
          e.bias_list != nullptr || e.row_scale.data != nullptr || e.has_c;
 }
 
+bool has_row_factors(const EpilogueArguments& e) {
+  return e.row_scale.data != nullptr || e.bias_scale.data != nullptr;
+}
+
 /// What the maps are made of.
 cuda::TensorMapSpec tokens_spec(const GmmCall& call, int box_rows) {
   return cuda::matrix_map(call.lhs, map_type(call.element),
@@ -148,6 +152,7 @@ Status launch_gmm(const cuda::Launch& launch, const GmmCall& call, const GmmConf
   args.list_rows = static_cast<int>(std::min<int64_t>(call.list_rows, INT32_MAX));
   args.epilogue = call.epilogue;
   args.epilogue.has_factors = has_factors(args.epilogue);
+  args.epilogue.has_row_factors = has_row_factors(args.epilogue);
   const cuda::GridShape shape{.blocks = static_cast<unsigned>(config.ctas),
                               .threads = 384,
                               .shared_bytes = static_cast<unsigned>(instance.shared_bytes),

@@ -36,7 +36,7 @@ struct GmmCall {
   cuda::GroupInputs groups;
   bool zero_other_rows = true;
   uint32_t* tile_counter = nullptr;  ///< 0 before and after; null: a fixed order of tiles
-  EpilogueArguments epilogue;        ///< has_factors is set by launch_gmm
+  EpilogueArguments epilogue;        ///< has_factors, has_row_factors: set by launch_gmm
 };
 
 /// Scratch of a call with that many lists among rhs, out and C.

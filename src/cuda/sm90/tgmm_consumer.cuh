@@ -54,8 +54,9 @@ __device__ __forceinline__ void tgmm_issue(TgmmAccumulator<Traits>& acc, const T
   }
 }
 
-// All rows of the tile's group. `issued` runs once all products have been issued; on return the
-// accumulators are complete and every stage has been handed back.
+// All rows of the tile's group; without any the accumulators are left as they are (zeros would cost
+// every tile a select for each of them). `issued` runs once all products have been issued; on
+// return the accumulators are complete and every stage has been handed back.
 template <typename Traits, typename Issued>
 __device__ __forceinline__ void tgmm_multiply(TgmmStorage<Traits>& shared, int rows,
                                               const TgmmExtent& extent,
@@ -65,13 +66,6 @@ __device__ __forceinline__ void tgmm_multiply(TgmmStorage<Traits>& shared, int r
   const uint32_t stages = ptx::shared_address(shared.stages);
   const uint32_t stage_full = ptx::shared_address(shared.stage_full);
   const uint32_t stage_empty = ptx::shared_address(shared.stage_empty);
-  if (rows == 0) {
-#pragma unroll
-    for (int half = 0; half < Traits::kHalves; ++half) {
-#pragma unroll
-      for (int i = 0; i < Traits::kTileN / 2; ++i) acc[half][i] = 0;
-    }
-  }
   int previous = -1;
   for (int done = 0; done < rows; done += kTgmmBlockRows) {
     const uint32_t a = stages + stage.slot * Traits::kStageBytes;
@@ -152,12 +146,21 @@ __device__ __forceinline__ void tgmm_consume(TgmmStorage<Traits>& shared, const 
       if (threadIdx.x % 128 == 0) ptx::mbarrier_arrive(multiply_turn + other);
     });
     ptx::mbarrier_wait(store_turn + mine, turn_parity);
-    if (args.output == TgmmOutput::kF32) {
-      tgmm_fill_chunks<float>(shared, args, place, tile, chunk, acc);
-    } else if (args.output == TgmmOutput::kBf16) {
-      tgmm_fill_chunks<__nv_bfloat16>(shared, args, place, tile, chunk, acc);
+    const auto fill = [&](auto alpha) {
+      if (args.output == TgmmOutput::kF32) {
+        tgmm_fill_chunks<float>(shared, args, place, tile, alpha, chunk, acc);
+      } else if (args.output == TgmmOutput::kBf16) {
+        tgmm_fill_chunks<__nv_bfloat16>(shared, args, place, tile, alpha, chunk, acc);
+      } else {
+        tgmm_fill_chunks<__half>(shared, args, place, tile, alpha, chunk, acc);
+      }
+    };
+    if (tile.rows == 0) {
+      fill(TgmmNoRows{});
+    } else if (tile.alpha == 1.0f) {
+      fill(TgmmAlphaOne{});
     } else {
-      tgmm_fill_chunks<__half>(shared, args, place, tile, chunk, acc);
+      fill(TgmmAlpha{tile.alpha});
     }
     if (place.lane == 0) ptx::mbarrier_arrive(store_turn + other);
     turn_parity ^= 1;

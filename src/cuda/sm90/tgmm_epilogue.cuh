@@ -77,70 +77,78 @@ __device__ __forceinline__ float2 tgmm_float_pair(const TgmmPlace& place, const 
   return {odd ? acc[odd_at] : acc[even_at], odd ? acc[odd_at + 1] : acc[even_at + 1]};
 }
 
-// Writes a thread's share of a chunk: acc[4j + i] of blocks j of 8 columns. 64 columns of 16 bits:
-template <typename Out>
-__device__ __forceinline__ void tgmm_write_chunk(uint32_t chunk, const TgmmPlace& place,
-                                                 const float* acc, float alpha) {
-  const uint32_t address = chunk + tgmm_matrix_offset(place);
-#pragma unroll
-  for (int j = 0; j < 8; j += 2) {
-    uint32_t packed[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      packed[i] = tgmm_pack<Out>(alpha * acc[4 * j + 2 * i], alpha * acc[4 * j + 2 * i + 1]);
-    }
-    ptx::stmatrix_x4(address ^ (j * 16), packed);
-  }
-}
+// The tile's alpha; one that is known to be 1: a product less for each of many outputs; and a group
+// without rows, whose sums are no numbers.
+struct TgmmAlpha {
+  float value;
+  __device__ __forceinline__ float operator*(float sum) const { return value * sum; }
+};
+struct TgmmAlphaOne {
+  __device__ __forceinline__ float operator*(float sum) const { return sum; }
+};
+struct TgmmNoRows {
+  __device__ __forceinline__ float operator*(float /*sum*/) const { return 0.0f; }
+};
 
-// 32 columns of fp32:
-template <>
-__device__ __forceinline__ void tgmm_write_chunk<float>(uint32_t chunk, const TgmmPlace& place,
-                                                        const float* acc, float alpha) {
-  const uint32_t address = chunk + tgmm_float_offset(place);
+// Writes a thread's share of a chunk: acc[4j + i] of blocks j of 8 columns. 64 columns of 16 bits,
+// or 32 of fp32.
+template <typename Out, typename Alpha>
+__device__ __forceinline__ void tgmm_write_chunk(uint32_t chunk, const TgmmPlace& place,
+                                                 const float* acc, Alpha alpha) {
+  if constexpr (sizeof(Out) == 4) {
+    const uint32_t address = chunk + tgmm_float_offset(place);
 #pragma unroll
-  for (int p = 0; p < 8; ++p) {
-    const float2 value = tgmm_float_pair(place, acc, p);
-    ptx::store_shared_float2((address ^ (p / 2 * 32)) + p % 2 * 1024, alpha * value.x,
-                             alpha * value.y);
+    for (int p = 0; p < 8; ++p) {
+      const float2 value = tgmm_float_pair(place, acc, p);
+      ptx::store_shared_float2((address ^ (p / 2 * 32)) + p % 2 * 1024, alpha * value.x,
+                               alpha * value.y);
+    }
+  } else {
+    const uint32_t address = chunk + tgmm_matrix_offset(place);
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+      uint32_t packed[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        packed[i] = tgmm_pack<Out>(alpha * acc[4 * j + 2 * i], alpha * acc[4 * j + 2 * i + 1]);
+      }
+      ptx::stmatrix_x4(address ^ (j * 16), packed);
+    }
   }
 }
 
 // The same over C, which lies in the chunk and is read before anything is written.
-template <typename Out>
+template <typename Out, typename Alpha>
 __device__ __forceinline__ void tgmm_combine_chunk(uint32_t chunk, const TgmmPlace& place,
-                                                   const float* acc, float alpha, float beta) {
-  const uint32_t address = chunk + tgmm_pair_offset(place);
-  uint32_t words[16];
+                                                   const float* acc, Alpha alpha, float beta) {
+  if constexpr (sizeof(Out) == 4) {
+    const uint32_t address = chunk + tgmm_float_offset(place);
+    float2 c[8];
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    words[i] = ptx::load_shared_word((address ^ (i / 2 * 16)) + i % 2 * 1024);
-  }
+    for (int p = 0; p < 8; ++p) {
+      c[p] = ptx::load_shared_float2((address ^ (p / 2 * 32)) + p % 2 * 1024);
+    }
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const float2 c = tgmm_unpack<Out>(words[i]);
-    ptx::store_shared_word((address ^ (i / 2 * 16)) + i % 2 * 1024,
-                           tgmm_pack<Out>(fmaf(beta, c.x, alpha * acc[2 * i]),
-                                          fmaf(beta, c.y, alpha * acc[2 * i + 1])));
-  }
-}
-
-template <>
-__device__ __forceinline__ void tgmm_combine_chunk<float>(uint32_t chunk, const TgmmPlace& place,
-                                                          const float* acc, float alpha,
-                                                          float beta) {
-  const uint32_t address = chunk + tgmm_float_offset(place);
-  float2 c[8];
+    for (int p = 0; p < 8; ++p) {
+      const float2 value = tgmm_float_pair(place, acc, p);
+      ptx::store_shared_float2((address ^ (p / 2 * 32)) + p % 2 * 1024,
+                               fmaf(beta, c[p].x, alpha * value.x),
+                               fmaf(beta, c[p].y, alpha * value.y));
+    }
+  } else {
+    const uint32_t address = chunk + tgmm_pair_offset(place);
+    uint32_t words[16];
 #pragma unroll
-  for (int p = 0; p < 8; ++p) {
-    c[p] = ptx::load_shared_float2((address ^ (p / 2 * 32)) + p % 2 * 1024);
-  }
+    for (int i = 0; i < 16; ++i) {
+      words[i] = ptx::load_shared_word((address ^ (i / 2 * 16)) + i % 2 * 1024);
+    }
 #pragma unroll
-  for (int p = 0; p < 8; ++p) {
-    const float2 value = tgmm_float_pair(place, acc, p);
-    ptx::store_shared_float2((address ^ (p / 2 * 32)) + p % 2 * 1024,
-                             fmaf(beta, c[p].x, alpha * value.x),
-                             fmaf(beta, c[p].y, alpha * value.y));
+    for (int i = 0; i < 16; ++i) {
+      const float2 c = tgmm_unpack<Out>(words[i]);
+      ptx::store_shared_word((address ^ (i / 2 * 16)) + i % 2 * 1024,
+                             tgmm_pack<Out>(fmaf(beta, c.x, alpha * acc[2 * i]),
+                                            fmaf(beta, c.y, alpha * acc[2 * i + 1])));
+    }
   }
 }
 
@@ -173,10 +181,10 @@ __device__ __forceinline__ void tgmm_store_rest(const TgmmArguments& args, const
 }
 
 // All chunks of a tile, from position `cursor` of the ring on.
-template <typename Out, typename Traits>
+template <typename Out, typename Alpha, typename Traits>
 __device__ __forceinline__ void tgmm_fill_chunks(
     TgmmStorage<Traits>& shared, const TgmmArguments& args, const TgmmPlace& place,
-    const TgmmTile& tile, TgmmCursor<Traits::kChunks>& cursor,
+    const TgmmTile& tile, Alpha alpha, TgmmCursor<Traits::kChunks>& cursor,
     const float (&acc)[Traits::kHalves][Traits::kTileN / 2]) {
   constexpr int kColumns = 128 / sizeof(Out);
   constexpr int kPerHalf = Traits::kTileN / kColumns;
@@ -192,9 +200,9 @@ __device__ __forceinline__ void tgmm_fill_chunks(
     ptx::mbarrier_wait(empty + cursor.slot * 8, cursor.parity ^ 1);
     if (Traits::kWithC) ptx::mbarrier_wait(loaded + cursor.slot * 8, cursor.parity);
     if (Traits::kWithC && tile.beta != 0.0f) {
-      tgmm_combine_chunk<Out>(chunk, place, values, tile.alpha, tile.beta);
+      tgmm_combine_chunk<Out>(chunk, place, values, alpha, tile.beta);
     } else {
-      tgmm_write_chunk<Out>(chunk, place, values, tile.alpha);
+      tgmm_write_chunk<Out>(chunk, place, values, alpha);
     }
     ptx::fence_async_shared();
     if (args.whole_columns != args.n && i % kPerHalf * kColumns < tile.columns) {

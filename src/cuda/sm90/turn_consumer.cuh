@@ -17,8 +17,10 @@ namespace cadre::sm90 {
 // One thread for the warpgroup.
 __device__ __forceinline__ bool warpgroup_leader() { return ptx::thread_index() % 128 == 0; }
 
-// All of K for one tile, or zeros for one without products. `issued` runs once all products have
-// been issued; on return the accumulators are complete and every stage has been handed back.
+// All of K for one tile; nothing for one without products. `issued` runs once all products have
+// been issued; on return the accumulators are complete and every stage has been handed back. (They
+// aren't set to zero where there are no products: the compiler would make that a select for each of
+// them in every tile.)
 template <typename Traits, typename Issued>
 __device__ __forceinline__ void multiply_in_turn(TurnStorage<Traits>& shared,
                                                  const GmmArguments& args, uint32_t control,
@@ -36,13 +38,6 @@ __device__ __forceinline__ void multiply_in_turn(TurnStorage<Traits>& shared,
   const uint32_t first_tokens = ptx::wgmma_descriptor_low(stages + Traits::kWeightBytes, 0);
   const uint32_t stage_empty = ptx::shared_address(shared.stage_empty);
   const uint32_t stage_full = ptx::shared_address(shared.stage_full);
-  if (!product) {
-#pragma unroll
-    for (auto& block : acc) {
-#pragma unroll
-      for (float& sum : block) sum = 0;
-    }
-  }
   for (int block = 0; block < blocks; ++block) {
     StageOperands operands = {first_weights + stage.slot() * (Traits::kStageBytes >> 4),
                               first_tokens + stage.slot() * (Traits::kStageBytes >> 4)};
@@ -66,6 +61,27 @@ __device__ __forceinline__ void multiply_in_turn(TurnStorage<Traits>& shared,
   ptx::wgmma_wait<0>();
   if (product && warpgroup_leader()) {
     ptx::mbarrier_arrive(stage_empty + stage.previous_slot() * 8);
+  }
+}
+
+template <typename Traits>
+__device__ __forceinline__ void finish_with_factors(TurnStorage<Traits>& shared,
+                                                    const GmmArguments& args,
+                                                    const ConsumerPlace& place, const Tile& tile,
+                                                    int inputs_slot,
+                                                    Cursor<Traits::kChunks>& cursor,
+                                                    const Accumulators<Traits>& acc) {
+  if (Traits::kWithC && Tile::reads_c(tile.control)) {
+    if (args.epilogue.has_row_factors) {
+      finish_in_turn<TurnResult::kRowFactorsAndC>(shared, args, place, tile, inputs_slot, cursor,
+                                                  acc);
+    } else {
+      finish_in_turn<TurnResult::kFactorsAndC>(shared, args, place, tile, inputs_slot, cursor, acc);
+    }
+  } else if (Traits::kWithC || args.epilogue.has_row_factors) {
+    finish_in_turn<TurnResult::kRowFactors>(shared, args, place, tile, inputs_slot, cursor, acc);
+  } else {
+    finish_in_turn<TurnResult::kFactors>(shared, args, place, tile, inputs_slot, cursor, acc);
   }
 }
 
@@ -100,14 +116,12 @@ __device__ __forceinline__ void consume_in_turn(TurnStorage<Traits>& shared,
       if (product && factors) {
         const int slot = static_cast<int>(inputs.slot());
         ptx::mbarrier_wait(ptx::shared_address(&shared.inputs_full[slot]), inputs.parity());
-        if (Traits::kWithC && Tile::reads_c(control)) {
-          finish_in_turn<TurnResult::kWithC>(shared, args, place, tile, slot, cursor, acc);
-        } else {
-          finish_in_turn<TurnResult::kFactors>(shared, args, place, tile, slot, cursor, acc);
-        }
+        finish_with_factors(shared, args, place, tile, slot, cursor, acc);
         ptx::named_barrier_arrive(kInputsBarrier + slot, inputs_threads(1));
-      } else {
+      } else if (product) {
         finish_in_turn<TurnResult::kPlain>(shared, args, place, tile, 0, cursor, acc);
+      } else {
+        finish_in_turn<TurnResult::kZeros>(shared, args, place, tile, 0, cursor, acc);
       }
       if (ptx::first_of_warp()) ptx::mbarrier_arrive(store_turn + other);
       turn_parity ^= 1;
