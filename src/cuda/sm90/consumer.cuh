@@ -231,7 +231,7 @@ __device__ void consume(GmmStorage<Traits>& shared, const GmmArguments& args, in
       drain(shared, args, place, tile, control, stage, buffers, pending);
       if (factors) ptx::mbarrier_wait(ptx::shared_address(&shared.inputs_full), inputs_parity);
       finish_tile(shared, args, place, tile, Tile::width(control), buffers, pending, acc);
-      if (factors) ptx::named_barrier_arrive(kInputsBarrier, inputs_threads(kConsumers));
+      if (factors) ptx::mbarrier_arrive(ptx::shared_address(&shared.inputs_empty));
       inputs_parity ^= 1;
     }
     tile = next;

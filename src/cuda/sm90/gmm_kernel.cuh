@@ -28,6 +28,7 @@ __device__ void init_barriers(GmmStorage<Traits>& shared) {
     init_barrier(shared.ring_empty[i], kConsumerWarps + 2);  // and the two producers
   }
   init_barrier(shared.inputs_full, 32);
+  init_barrier(shared.inputs_empty, 128 * kConsumers);
   for (auto& of_warpgroup : shared.c_full) {
     for (uint64_t& barrier : of_warpgroup) init_barrier(barrier, 1);
   }

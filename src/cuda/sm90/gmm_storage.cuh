@@ -132,6 +132,7 @@ struct GmmStorage {
   uint64_t ring_full[Traits::kRingSlots];
   uint64_t ring_empty[Traits::kRingSlots];
   uint64_t inputs_full;
+  uint64_t inputs_empty;
   uint64_t c_full[kConsumers][Traits::kChunkBuffers];
 };
 

@@ -6,7 +6,6 @@
 #include "cuda/ptx/address.cuh"
 #include "cuda/ptx/fences.cuh"
 #include "cuda/ptx/mbarrier.cuh"
-#include "cuda/ptx/named_barrier.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/sm90/factors.cuh"
 #include "cuda/sm90/gmm_arguments.h"
@@ -125,11 +124,6 @@ __device__ void produce_operands(Storage& shared, const GmmArguments& args) {
   }
 }
 
-// Named barriers behind which an earlier tile's factors have been used; 1 and 2 are the warpgroups'
-// own. (They are no mbarriers, since racecheck follows those only from the last wait on.)
-inline constexpr int kInputsBarrier = 3;
-constexpr int inputs_threads(int warpgroups) { return 32 + 128 * warpgroups; }
-
 // A lane's share of the row factors of kCount x 32 tokens of a tile, on their way from memory.
 template <int kCount>
 struct LoadedRows {
@@ -210,27 +204,20 @@ class LoadedFactors {
   float beta_;
 };
 
-// The same for all tiles, while their products run. The barrier is met on whatever tile
-// comes next: any number of tiles without products may lie before the next factors.
+// The same for all tiles, while their products run. Every consumer thread arrives on inputs_empty
+// once it has read a tile's factors.
 template <typename Traits>
 __device__ void produce_epilogue_inputs(GmmStorage<Traits>& shared, const GmmArguments& args) {
   Cursor<Traits::kRingSlots> ring;
-  bool in_use = false;
-  const auto wait_until_used = [&in_use] {
-    if (in_use) ptx::named_barrier_sync(kInputsBarrier, inputs_threads(kConsumers));
-    in_use = false;
-  };
+  Cursor<1> inputs;
   while (true) {
     const Tile tile = take_tile(shared, ring);
-    if (Tile::kind(tile.control) != Tile::kProduct || !args.epilogue.has_factors) {
-      wait_until_used();
-      if (Tile::kind(tile.control) == Tile::kEnd) return;
-      continue;
-    }
+    if (Tile::kind(tile.control) == Tile::kEnd) return;
+    if (Tile::kind(tile.control) == Tile::kZero || !args.epilogue.has_factors) continue;
     const LoadedFactors<Traits> factors(args, tile);
-    wait_until_used();
+    ptx::mbarrier_wait(ptx::shared_address(&shared.inputs_empty), inputs.parity() ^ 1);
     factors.store(shared.inputs, shared.inputs_full, args, tile);
-    in_use = true;
+    inputs.advance();
   }
 }
 

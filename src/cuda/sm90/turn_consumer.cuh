@@ -117,7 +117,7 @@ __device__ __forceinline__ void consume_in_turn(TurnStorage<Traits>& shared,
         const int slot = static_cast<int>(inputs.slot());
         ptx::mbarrier_wait(ptx::shared_address(&shared.inputs_full[slot]), inputs.parity());
         finish_with_factors(shared, args, place, tile, slot, cursor, acc);
-        ptx::named_barrier_arrive(kInputsBarrier + slot, inputs_threads(1));
+        ptx::mbarrier_arrive(ptx::shared_address(&shared.inputs_empty[slot]));
       } else if (product) {
         finish_in_turn<TurnResult::kPlain>(shared, args, place, tile, 0, cursor, acc);
       } else {

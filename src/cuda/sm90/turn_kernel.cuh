@@ -25,7 +25,10 @@ __device__ void init_turn_barriers(TurnStorage<Traits>& shared) {
     init_barrier(shared.ring_full[i], 1);
     init_barrier(shared.ring_empty[i], 4 * kConsumers + 3);  // and those that feed and drain
   }
-  for (uint64_t& barrier : shared.inputs_full) init_barrier(barrier, 32);
+  for (int i = 0; i < Traits::kInputs; ++i) {
+    init_barrier(shared.inputs_full[i], 32);
+    init_barrier(shared.inputs_empty[i], 128);  // the warpgroup whose tile it is
+  }
   for (int i = 0; i < Traits::kChunks; ++i) {
     init_barrier(shared.chunk_empty[i], 1);
     init_barrier(shared.chunk_loaded[i], 1);

@@ -50,25 +50,20 @@ __device__ void produce_inputs_in_turn(TurnStorage<Traits>& shared, const GmmArg
   const int lane = threadIdx.x % 32;
   Cursor<Traits::kRingSlots> ring;
   Cursor<Traits::kChunks> cursor;
-  int loaded = 0;  // tiles whose factors were loaded
-  const auto wait_for_slot = [](int tile) {
-    ptx::named_barrier_sync(kInputsBarrier + tile % Traits::kInputs, inputs_threads(1));
-  };
+  Cursor<Traits::kInputs> inputs;
   while (true) {
     const Tile tile = take_tile(shared, ring);
-    if (Tile::kind(tile.control) == Tile::kEnd) break;
+    if (Tile::kind(tile.control) == Tile::kEnd) return;
     if (Tile::kind(tile.control) == Tile::kProduct && args.epilogue.has_factors) {
       const LoadedFactors<Traits> factors(args, tile);
-      if (loaded >= Traits::kInputs) wait_for_slot(loaded);
-      const int slot = loaded % Traits::kInputs;
+      const uint32_t slot = inputs.slot();
+      ptx::mbarrier_wait(ptx::shared_address(&shared.inputs_empty[slot]), inputs.parity() ^ 1);
       factors.store(shared.inputs[slot], shared.inputs_full[slot], args, tile);
-      ++loaded;
+      inputs.advance();
     }
     if (Traits::kWithC && lane == 0) load_c_in_turn(shared, args, tile, cursor);
     __syncwarp();
   }
-  // The barriers of the last tiles: all that arrive are met.
-  for (int tile = max(loaded - Traits::kInputs, 0); tile < loaded; ++tile) wait_for_slot(tile);
 }
 
 // One thread. A chunk is free again when the copy engine has read it; that is looked at when there

@@ -41,6 +41,7 @@ struct TurnStorage {
   uint64_t ring_full[Traits::kRingSlots];
   uint64_t ring_empty[Traits::kRingSlots];
   uint64_t inputs_full[Traits::kInputs];
+  uint64_t inputs_empty[Traits::kInputs];
   uint64_t chunk_empty[Traits::kChunks];   // the copy engine has read it
   uint64_t chunk_loaded[Traits::kChunks];  // kWithC: it holds C
   uint64_t chunk_full[Traits::kChunks];    // it holds a part of out
