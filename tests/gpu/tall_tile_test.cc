@@ -4,6 +4,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "cuda/device.h"
+#include "cuda/sm80/family.h"
+#include "cuda/sm80/mma_shape.h"
 #include "tests/gpu/gpu_fixture.h"
 
 namespace cadre::tests {
@@ -17,6 +20,21 @@ const std::vector<int64_t> kRows = {300, 0,  1,   64, 65,  129, 128, 15,  0,   1
 constexpr int64_t kTailRows = 9;
 constexpr double kAlpha = -0.75;
 
+constexpr int32_t kSharedBytes = sm80::TallShape::kSharedBytes;
+
+/// Empty where the tall kernel can run.
+std::string why_no_tall_tiles() {
+  const std::string reason = why_no_gpu();
+  if (!reason.empty()) return reason;
+  const cuda::DeviceProperties* device = nullptr;
+  if (const Status status = cuda::device_properties(0, &device); !status.ok()) {
+    return status.message();
+  }
+  if (device->max_shared_bytes >= kSharedBytes) return {};
+  return "needs " + std::to_string(kSharedBytes) + " bytes of shared memory, " + device->name +
+         " gives a block " + std::to_string(device->max_shared_bytes);
+}
+
 struct Sides {
   int64_t k;
   int64_t n;
@@ -25,8 +43,7 @@ struct Sides {
 class TallTile : public GpuTest, public testing::WithParamInterface<Sides> {
  protected:
   void SetUp() override {
-    GpuTest::SetUp();
-    if (IsSkipped()) return;
+    if (const std::string reason = why_no_tall_tiles(); !reason.empty()) GTEST_SKIP() << reason;
     sizes.set(kRows);
     x.fill_random(1);
     y.fill_random(2);
@@ -112,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(All, TallTile,
 
 /// What the tall kernel doesn't compute is refused, and computed by another one by itself.
 TEST(TallTileChoice, RefusesWhatItCannotCompute) {
-  if (const std::string reason = why_no_gpu(); !reason.empty()) GTEST_SKIP() << reason;
+  if (const std::string reason = why_no_tall_tiles(); !reason.empty()) GTEST_SKIP() << reason;
   GpuArray x(DType::kBF16, {64, 256}), y(DType::kBF16, {64, 320}), sizes(DType::kI32, {2});
   x.fill_random(1);
   y.fill_random(2);
@@ -132,6 +149,75 @@ TEST(TallTileChoice, RefusesWhatItCannotCompute) {
   EXPECT_TRUE(status_of(same_type, 0).ok());
   EXPECT_FALSE(status_of(same_type, 1).ok());
   EXPECT_FALSE(status_of(wider, 0).ok());
+}
+
+/// Needs no GPU: a device is described by its properties.
+TEST(TallTileChoice, IsMadeByShapeAndDevice) {
+  const cuda::DeviceProperties hopper{.name = "Hopper",
+                                      .major = 9,
+                                      .sm_count = 132,
+                                      .max_shared_bytes = 232448,
+                                      .shared_bytes_per_sm = 233472};
+  const cuda::DeviceProperties ampere{.name = "Ampere",
+                                      .major = 8,
+                                      .sm_count = 108,
+                                      .max_shared_bytes = 166912,
+                                      .shared_bytes_per_sm = 167936};
+  plan::Problem wgrad;
+  wgrad.op = plan::Op::kTgmm;
+  wgrad.m = 65536;
+  wgrad.k = 2048;
+  wgrad.n = 1536;
+  wgrad.num_groups = wgrad.num_local_groups = 128;
+  wgrad.average_rows = 512;
+  wgrad.compute = DType::kF32;
+  const auto layout = [](Placement placement, int64_t row_stride, int64_t group_stride) {
+    return plan::OperandLayout{.placement = placement,
+                               .dtype = DType::kBF16,
+                               .group_stride = group_stride,
+                               .row_stride = row_stride,
+                               .alignment_bytes = 128};
+  };
+  wgrad.lhs = layout(Placement::kRows, wgrad.k, 0);
+  wgrad.rhs = layout(Placement::kRows, wgrad.n, 0);
+  wgrad.out = layout(Placement::kStacked, wgrad.n, wgrad.k * wgrad.n);
+  const auto chosen = [](const plan::Problem& problem, const cuda::DeviceProperties& device) {
+    plan::Config config;
+    EXPECT_TRUE(sm80::portable_family().configure(problem, device, nullptr, &config).ok());
+    return config.kernel;
+  };
+  const auto with = [&wgrad](auto change) {
+    plan::Problem problem = wgrad;
+    change(problem);
+    return problem;
+  };
+  EXPECT_EQ(chosen(wgrad, hopper), kTall);
+  EXPECT_NE(chosen(wgrad, ampere), kTall);
+  plan::Config config;
+  EXPECT_FALSE(sm80::portable_family().configure(wgrad, ampere, kTall, &config).ok());
+
+  // Each of these by itself is more than the kernel can do: pinned it is refused.
+  const std::array beyond = {
+      with([](auto& p) { p.out.dtype = DType::kF32; }),
+      with([](auto& p) { p.has_beta = true; }),
+      with([](auto& p) { p.k = p.lhs.row_stride = 184; }),
+      with([](auto& p) { p.n = p.rhs.row_stride = p.out.row_stride = 248; }),
+      with([](auto& p) { p.n = p.rhs.row_stride = p.out.row_stride = 1540; }),
+      with([](auto& p) { p.lhs.alignment_bytes = 8; }),
+      with([](auto& p) { p.rhs.row_stride = 1540; }),
+      with([](auto& p) { p.rhs.col_stride = 2; }),
+      with([](auto& p) { p.out.group_stride += 4; }),
+      with([](auto& p) { p.lhs.row_stride = int64_t{1} << 30; }),
+      with([](auto& p) { p.m = int64_t{1} << 31; }),
+      with([](auto& p) { p.op = plan::Op::kGmm; })};
+  for (const plan::Problem& problem : beyond) {
+    EXPECT_NE(chosen(problem, hopper), kTall) << to_string(problem);
+    EXPECT_FALSE(sm80::portable_family().configure(problem, hopper, kTall, &config).ok())
+        << to_string(problem);
+  }
+  // These it can do, but others do them better.
+  EXPECT_NE(chosen(with([](auto& p) { p.average_rows = 100; }), hopper), kTall);
+  EXPECT_NE(chosen(with([](auto& p) { p.num_groups = p.num_local_groups = 4; }), hopper), kTall);
 }
 
 }  // namespace
