@@ -56,6 +56,11 @@ Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches) {
   // While they are used, the same columns of the next rows are on their way into L2: an eighth of
   // it, because rows of a power-of-two length share few sets.
   blocking.stream_bytes = caches.l2_bytes / 8;
+  // One row of A: the sums of so much of a row of B stay in L1.
+  blocking.single_bytes = caches.l1_bytes / 4;
+  // Memory is fastest in the order of addresses, whatever the order of use: while a chunk of a
+  // panel is used, the next one comes into L2, column after column. A quarter for each of the two.
+  blocking.chunk_bytes = caches.l2_bytes / 4;
   return blocking;
 }
 

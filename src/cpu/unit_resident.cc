@@ -51,6 +51,8 @@ void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* ac
   const int64_t k_pieces = std::max<int64_t>(ceil_div(item_.k, piece.k), 1);
   const int64_t pieces = k_pieces * ceil_div(panels_, piece.panels);
   const int64_t acc_panel_bytes = tiles_ * acc_tile_bytes();
+  const Chunks chunks{piece.k, k_pieces, chunk_pieces(piece, k_pieces)};
+  PrefetchWalk next;
   for (int64_t i = 0; i < pieces; ++i) {
     const int64_t k0 = i % k_pieces * piece.k;
     const int64_t k = std::min(piece.k, item_.k - k0);
@@ -59,15 +61,17 @@ void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* ac
     const int64_t next_k0 = (i + 1) % k_pieces * piece.k;
     const int64_t next_panel = (i + 1) / k_pieces * piece.panels;
     const bool source = reads_unpacked(k);
-    PrefetchWalk next;
-    if (i + 1 < pieces && !source) {
+    const bool in_order = source && few_rows_ > 0 && kernel_.streams_in_order;
+    if (in_order) {
+      if (i % k_pieces % chunks.pieces == 0) next = next_chunk(chunks, i);
+    } else if (i + 1 < pieces && !source) {
       next = walk_over(next_k0, std::min(piece.k, item_.k - next_k0), next_panel, piece.panels);
       next.lines = ceil_div(lines_of(next), panels * tiles_ * prefetch_steps(k));
       // A single tile has too few steps to spread the prefetches over: ask before packing.
       if (tiles_ == 1) prefetch_all(&next);
     }
     const int64_t ahead_bytes =
-        i + 1 < pieces
+        i + 1 < pieces && !in_order
             ? static_cast<const char*>(element_at(b_, next_k0, next_panel * kernel_.nr)) -
                   static_cast<const char*>(element_at(b_, k0, panel0 * kernel_.nr))
             : 0;
@@ -97,8 +101,28 @@ void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* ac
         }
       }
     }
-    prefetch_all(&next);
+    if (!in_order) prefetch_all(&next);
   }
+}
+
+/// Pieces of a panel whose source is prefetched at a time, in the order of addresses.
+int64_t UnitRun::chunk_pieces(const Piece& piece, int64_t k_pieces) const {
+  const int64_t bytes = piece.k * kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
+  return std::clamp<int64_t>(blocking_.chunk_bytes / bytes, 1, k_pieces);
+}
+
+/// The source of the chunk after the one that starts with piece i, spread over the products of the
+/// latter.
+PrefetchWalk UnitRun::next_chunk(const Chunks& chunks, int64_t i) const {
+  const int64_t first = i % chunks.k_pieces;
+  const int64_t end = std::min(first + chunks.pieces, chunks.k_pieces);
+  const bool same_panel = end < chunks.k_pieces;
+  const int64_t k0 = same_panel ? end * chunks.piece_k : 0;
+  const int64_t k = std::min(chunks.pieces * chunks.piece_k, item_.k - k0);
+  PrefetchWalk walk = walk_over(k0, k, i / chunks.k_pieces + (same_panel ? 0 : 1), 1);
+  const int64_t steps = (end - first) * tiles_ * prefetch_steps(chunks.piece_k);
+  walk.lines = ceil_div(lines_of(walk), steps);
+  return walk;
 }
 
 /// k values [k0, k0 + k) of one row tile; a piece never crosses a segment, because it divides it.
@@ -120,34 +144,64 @@ void UnitRun::multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile,
   kernel_.multiply(args);
 }
 
+/// Rows of B side by side and, of these, panels before the next rows. A single row of A needs no
+/// rows side by side, since its sums stay in L1, and then B is one stream, which memory serves
+/// best.
+UnitRun::Piece UnitRun::streamed_piece() const {
+  const int64_t row_bytes = kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
+  if (rows_ == 1 && kernel_.granule_k == 1 && kernel_.streams_in_order) {
+    return {.k = 1, .panels = std::max<int64_t>(blocking_.single_bytes / row_bytes, 1)};
+  }
+  return {
+      .k = blocking_.stream_k,
+      .panels = std::max<int64_t>(blocking_.stream_bytes / (blocking_.stream_k * row_bytes), 1)};
+}
+
 /// One row tile, and B as it lies: a few rows of it at a time, in address order. Columns and k
 /// values that fill no panel and no granule are packed.
 void UnitRun::stream_rows(const char* a, char* b, char* acc) const {
-  const int64_t row_bytes = kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
-  const int64_t side_by_side =
-      std::max<int64_t>(blocking_.stream_bytes / (blocking_.stream_k * row_bytes), 1);
-  for (int64_t panel = 0; panel < full_panels_; panel += side_by_side) {
-    stream_columns(a, b, acc, panel, std::min(side_by_side, full_panels_ - panel));
+  const Piece piece = streamed_piece();
+  for (int64_t panel = 0; panel < full_panels_; panel += piece.panels) {
+    stream_columns({piece.k, std::min(piece.panels, full_panels_ - panel)}, a, b, acc, panel);
   }
-  if (full_panels_ < panels_) stream_columns(a, b, acc, full_panels_, 1);
+  if (full_panels_ < panels_) stream_columns({blocking_.stream_k, 1}, a, b, acc, full_panels_);
+}
+
+/// What is prefetched while k values [k0, k0 + piece.k) are used: the next ones, in the order of
+/// addresses where a panel's part of a row is whole lines, else each row behind its own. A single
+/// stream is the hardware's.
+PrefetchWalk UnitRun::next_rows(const Piece& piece, int64_t k0, int64_t k_end, int64_t panel,
+                                TileArgs* args) const {
+  const int64_t row_bytes = kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
+  if (piece.k == 1) return {};
+  if (!kernel_.streams_in_order || row_bytes % 64 != 0) {
+    args->b_ahead_bytes = blocking_.stream_k * args->b_k_bytes;
+    return {};
+  }
+  const int64_t next = k0 + piece.k;
+  PrefetchWalk walk = walk_over(next, std::min(piece.k, k_end - next), panel, piece.panels);
+  walk.lines = ceil_div(lines_of(walk), piece.panels * prefetch_steps(piece.k));
+  return walk;
 }
 
 /// All of k for some panels, whole ones or the last, cut-off one.
-void UnitRun::stream_columns(const char* a, char* b, char* acc, int64_t panel,
-                             int64_t panels) const {
+void UnitRun::stream_columns(const Piece& piece, const char* a, char* b, char* acc,
+                             int64_t panel) const {
+  const int64_t panels = piece.panels;
   const int64_t source_k = panel < full_panels_ ? item_.k / kernel_.k_step * kernel_.k_step : 0;
   char* const first_acc = acc + panel * acc_tile_bytes();
   bool stored = false;
   int64_t k0 = 0;
   do {
     const bool source = k0 < source_k;
-    const int64_t k = std::min(blocking_.stream_k, (source ? source_k : item_.k) - k0);
+    const int64_t k = std::min(piece.k, (source ? source_k : item_.k) - k0);
     const bool last = k0 + k >= item_.k;
     TileArgs args{.acc = first_acc, .acc_panel_bytes = acc_tile_bytes()};
     if (source) {
       args.panels = panels;
       point_at_source(k0, panel, nullptr, &args);
-      args.b_ahead_bytes = blocking_.stream_k * args.b_k_bytes;
+      PrefetchWalk next = next_rows(piece, k0, source_k, panel, &args);
+      args.prefetch = &next;
       stored = last && point_at_out(0, panel, &args);
       multiply_piece(a, k0, k, 0, args);
     } else {

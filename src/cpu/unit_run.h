@@ -158,9 +158,18 @@ class UnitRun {
   struct Piece {
     int64_t k, panels;
   };
+  struct Chunks {
+    int64_t piece_k, k_pieces;  ///< k values of a piece, and pieces of a panel
+    int64_t pieces;             ///< of a chunk
+  };
+  int64_t chunk_pieces(const Piece& piece, int64_t k_pieces) const;
+  PrefetchWalk next_chunk(const Chunks& chunks, int64_t i) const;
   void stream_pieces(const Piece& piece, const char* a, char* b, char* acc) const;
   void stream_rows(const char* a, char* b, char* acc) const;
-  void stream_columns(const char* a, char* b, char* acc, int64_t panel, int64_t panels) const;
+  Piece streamed_piece() const;
+  PrefetchWalk next_rows(const Piece& piece, int64_t k0, int64_t k_end, int64_t panel,
+                         TileArgs* args) const;
+  void stream_columns(const Piece& piece, const char* a, char* b, char* acc, int64_t panel) const;
   void multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile, TileArgs args) const;
 
   const WorkUnit& unit_;

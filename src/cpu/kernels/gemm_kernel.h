@@ -84,7 +84,7 @@ struct TileArgs {
   BFrom b_from = BFrom::kPanels;
   int64_t b_k_bytes = 0;       // source: from one k to the next
   int64_t b_column_bytes = 0;  // columns: from one column to the next
-  int64_t b_ahead_bytes = 0;   // source, columns: from what is read to what to prefetch
+  int64_t b_ahead_bytes = 0;   // source, columns: from what is read to what to prefetch, or 0
   void* b_packed = nullptr;    // kept: panel 0, [granules][nr] granules
   int64_t b_packed_panel_bytes = 0;
   void* out = nullptr;  // finished sums of tile 0 go here instead of into acc
@@ -111,13 +111,14 @@ struct GemmKernel {
   int mr, nr;       // tile: rows and columns
   int granule_k;    // k values in one granule (the unit that the inner loop broadcasts)
   int granule_bytes;
-  int k_step;                 // packed k is padded with zeros to a multiple of this
-  bool subtracts_surplus;     // multiply needs a_surplus once for each packed stretch of A
-  DType source_dtype;         // of a B that is read as it lies, in either of its two orders
-  int column_rows;            // with columns contiguous along k, for at most this many rows
-  bool packs_beside = false;  // multiply takes a CopyWalk from a B of source_dtype
-  uint32_t source_flip = 0;   // bits of a granule of such a B that packing inverts
-  int pack_cost = 6;          // multiply-adds that take as long as packing one value
+  int k_step;                     // packed k is padded with zeros to a multiple of this
+  bool subtracts_surplus;         // multiply needs a_surplus once for each packed stretch of A
+  DType source_dtype;             // of a B that is read as it lies, in either of its two orders
+  int column_rows;                // with columns contiguous along k, for at most this many rows
+  bool packs_beside = false;      // multiply takes a CopyWalk from a B of source_dtype
+  bool streams_in_order = false;  // few rows: prefetch B in the order of its addresses
+  uint32_t source_flip = 0;       // bits of a granule of such a B that packing inverts
+  int pack_cost = 6;              // multiply-adds that take as long as packing one value
 
   // dst rows of kPackedRowStride granules <- a[rows, k].
   void (*pack_a)(const MatrixRef& a, int64_t rows, int64_t k, void* dst);

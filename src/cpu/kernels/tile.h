@@ -135,9 +135,11 @@ void multiply_rows(const TileArgs& t) {
       if constexpr (kFrom == BFrom::kPanels || kFrom == BFrom::kPanelsBeside) {
         for (int v = 0; v < kV; ++v) bv[v] = Op::load_b(b + v * kVecBytes);
       } else {
-        for (int p = 0; p < Op::kGranuleK; ++p)
-          for (int64_t line = 0; line < Op::kSourceRowBytes; line += 64)
-            __builtin_prefetch(b + p * t.b_k_bytes + t.b_ahead_bytes + line, 0, 2);
+        if (kFrom == BFrom::kSourceKept || t.b_ahead_bytes != 0) {
+          for (int p = 0; p < Op::kGranuleK; ++p)
+            for (int64_t line = 0; line < Op::kSourceRowBytes; line += 64)
+              __builtin_prefetch(b + p * t.b_k_bytes + t.b_ahead_bytes + line, 0, 2);
+        }
         Op::load_source(b, t.b_k_bytes, bv);
         if constexpr (kFrom == BFrom::kSourceKept) {
           for (int v = 0; v < kV; ++v) Op::store_b(kept + v * kVecBytes, bv[v]);
@@ -177,6 +179,8 @@ void multiply_columns(const TileArgs& t) {
   constexpr int kLanes = Op::kLanes;
   constexpr int64_t kVecBytes = kLanes * Op::kGranuleBytes;
   constexpr int64_t kRowBytes = kPackedRowStride * Op::kGranuleBytes;
+  constexpr int64_t kBlocksOfPrefetch = kPrefetchGranules * Op::kVectors / kLanes;
+  const int64_t lines = (t.prefetch->lines + kBlocksOfPrefetch - 1) / kBlocksOfPrefetch;
   for (int64_t panel = 0; panel < t.panels; ++panel) {
     Tile<Op, kRows> acc;
     if (t.first) {
@@ -197,8 +201,9 @@ void multiply_columns(const TileArgs& t) {
         const char* column = step;
         for (int i = 0; i < kLanes; ++i, column += t.b_column_bytes) {
           block[i] = Op::load_column(column);
-          __builtin_prefetch(column + t.b_ahead_bytes, 0, 2);
+          if (t.b_ahead_bytes != 0) __builtin_prefetch(column + t.b_ahead_bytes, 0, 2);
         }
+        advance_prefetch(*t.prefetch, lines);
         Op::transpose(block);
         if constexpr (kKept) {
           for (int i = 0; i < kLanes; ++i, kept += Op::kVectors * kVecBytes)
