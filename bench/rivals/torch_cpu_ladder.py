@@ -27,7 +27,7 @@ CONTENDERS = ("cadre", "torch grouped_mm")
 PAUSE_S = 0.03
 TIMED_CALLS = 3
 # Up to so many rows the weights are read from memory: with as many experts as fill the cache so many times.
-MEMORY_BOUND_ROWS, CACHES = 16, 4
+MEMORY_BOUND_ROWS, CACHES = 16, 2
 
 
 def largest_cache_bytes():

@@ -1,0 +1,155 @@
+// The AMX kernels on a machine without AMX: right, and of equal bits however B lies and however
+// many rows there are. On a machine that has AMX the contract suite runs them as they are.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "core/convert.h"
+#include "cpu/gemm_driver.h"
+#include "cpu/isa.h"
+
+namespace cadre::cpu {
+extern const GemmKernel kEmulatedAmxBf16, kEmulatedAmxInt8;
+
+namespace {
+
+struct Shape {
+  int64_t m, n, k;
+};
+
+// Around tiles of 16 and 32, steps of 32 (64 for int8) and pieces, and with more rows than stay
+// resident.
+constexpr Shape kShapes[] = {{1, 32, 64},   {1, 33, 31},    {4, 96, 2048},  {16, 64, 128},
+                             {17, 31, 65},  {32, 100, 257}, {33, 64, 512},  {48, 65, 300},
+                             {49, 96, 192}, {100, 70, 129}, {65, 160, 1100}};
+
+/// B is [k, n], or [n, k] read as its transpose.
+class Product {
+ public:
+  Product(DType dtype, Shape shape, bool transposed)
+      : shape_(shape),
+        size_(static_cast<int64_t>(size_of(dtype))),
+        a_(bytes(shape.m * shape.k)),
+        b_(bytes(shape.k * shape.n)) {
+    std::mt19937 random(7);
+    item_ = {.m = shape.m, .n = shape.n, .k = shape.k};
+    item_.a = {a_.data(), dtype, shape.k, 1};
+    item_.b = {b_.data(), dtype, transposed ? 1 : shape.n, transposed ? shape.k : 1};
+    // By row and column, so that both layouts hold the same values.
+    fill(item_.a, shape.m, shape.k, random);
+    fill(item_.b, shape.k, shape.n, random);
+  }
+
+  /// Rows [begin, end) of the product, each element four bytes (f32 or int32).
+  std::vector<uint32_t> rows(const GemmKernel& kernel, int64_t begin, int64_t end, int threads) {
+    std::vector<uint32_t> out(static_cast<size_t>((end - begin) * shape_.n), 0x7fc00000u);
+    GemmItem item = item_;
+    item.m = end - begin;
+    item.a.data = element_at(item_.a, begin, 0);
+    item.d = {out.data(), kernel.acc_dtype, shape_.n, 1};
+    const GemmPlan plan{&kernel, make_blocking(kernel, cache_sizes()), threads};
+    EXPECT_TRUE(multiply_items({item}, plan).ok());
+    return out;
+  }
+
+  double exact(int64_t row, int64_t column, double* magnitude) const {
+    double sum = 0;
+    *magnitude = 0;
+    for (int64_t p = 0; p < shape_.k; ++p) {
+      const double term = value(item_.a, row, p) * value(item_.b, p, column);
+      sum += term;
+      *magnitude += std::abs(term);
+    }
+    return sum;
+  }
+
+ private:
+  std::vector<char> bytes(int64_t elements) const {
+    return std::vector<char>(static_cast<size_t>(elements * size_));
+  }
+  static double value(const MatrixRef& matrix, int64_t i, int64_t j) {
+    return load_as_double(element_at(matrix, i, j), matrix.dtype, 0);
+  }
+  static void fill(const MatrixRef& matrix, int64_t rows, int64_t columns, std::mt19937& random) {
+    std::uniform_real_distribution<double> unit(-1.0, 1.0);
+    std::uniform_int_distribution<int> byte(-128, 127);
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < columns; ++j) {
+        void* p = element_at(matrix, i, j);
+        if (matrix.dtype == DType::kI8) {
+          *static_cast<int8_t*>(p) = static_cast<int8_t>(byte(random));
+        } else {
+          store_rounded(p, matrix.dtype, 0, unit(random));
+        }
+      }
+    }
+  }
+
+  Shape shape_;
+  int64_t size_;
+  std::vector<char> a_, b_;
+  GemmItem item_;
+};
+
+class EmulatedAmx : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    Isa isa{};
+    if (!resolve_isa("avx512", &isa).ok()) GTEST_SKIP() << "no AVX-512, which packing needs";
+  }
+  const GemmKernel& kernel() const {
+    return GetParam() == DType::kI8 ? kEmulatedAmxInt8 : kEmulatedAmxBf16;
+  }
+};
+
+TEST_P(EmulatedAmx, IsRight) {
+  for (const Shape& shape : kShapes) {
+    for (const bool transposed : {false, true}) {
+      Product product(GetParam(), shape, transposed);
+      const std::vector<uint32_t> out = product.rows(kernel(), 0, shape.m, 1);
+      for (int64_t i = 0; i < shape.m; ++i) {
+        for (int64_t j = 0; j < shape.n; ++j) {
+          double magnitude = 0;
+          const double exact = product.exact(i, j, &magnitude);
+          const auto bits = out[static_cast<size_t>(i * shape.n + j)];
+          float sum = 0;
+          std::memcpy(&sum, &bits, sizeof(sum));
+          const double got = GetParam() == DType::kI8 ? static_cast<int32_t>(bits) : double{sum};
+          const double allowed =
+              GetParam() == DType::kI8 ? 0 : static_cast<double>(shape.k + 8) * 0x1p-24 * magnitude;
+          ASSERT_LE(std::abs(got - exact), allowed)
+              << "[" << i << ", " << j << "] of " << shape.m << " x " << shape.n << " x " << shape.k
+              << (transposed ? ", [n, k]" : ", [k, n]");
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EmulatedAmx, GivesTheSameBitsForAnyRowsLayoutAndThreads) {
+  for (const Shape& shape : kShapes) {
+    const std::vector<uint32_t> all =
+        Product(GetParam(), shape, false).rows(kernel(), 0, shape.m, 3);
+    for (const bool transposed : {false, true}) {
+      Product product(GetParam(), shape, transposed);
+      EXPECT_EQ(product.rows(kernel(), 0, shape.m, 1), all) << shape.m << ", " << transposed;
+      for (const int64_t row : {int64_t{0}, shape.m / 2, shape.m - 1}) {
+        const auto begin = all.begin() + row * shape.n;
+        EXPECT_EQ(product.rows(kernel(), row, row + 1, 1),
+                  std::vector<uint32_t>(begin, begin + shape.n))
+            << "row " << row << " of " << shape.m << ", " << transposed;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, EmulatedAmx, testing::Values(DType::kBF16, DType::kI8),
+                         [](const auto& param_info) {
+                           return param_info.param == DType::kI8 ? "i8" : "bf16";
+                         });
+
+}  // namespace
+}  // namespace cadre::cpu
