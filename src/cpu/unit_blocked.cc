@@ -116,14 +116,21 @@ bool UnitRun::blocked() {
     // What was packed beside the block before.
     const int64_t copied = copy.columns > 0 ? block.full_panels : 0;
     finish_copy(copy, kernel_.source_flip);
-    if (!unit_.packed) pack_block(block, std::max(source_panels, copied), b_memory);
+    const bool by_panels = copied == 0 && packs_by_panels(block, source_panels);
+    if (!unit_.packed && !by_panels) {
+      pack_block(block, std::max(source_panels, copied), b_memory);
+    }
     const int64_t steps = prefetch_steps(block.k);
     // The next block of B is packed beside the products, or it comes from memory during the last
-    // row tiles, before it can be evicted.
+    // row tiles, before it can be evicted; of one that is packed panel by panel the first panel,
+    // the others follow as they are needed.
     const Block next = block_at(blocks, index + 1);
     copy = beside ? copy_of(next, b_buffers + (index % 2 == 0 ? block_bytes : 0)) : CopyWalk{};
     PrefetchWalk next_b;
-    if (copy.columns == 0) next_b = walk_over(next.k0, next.k, next.panel, next.panels);
+    if (copy.columns == 0) {
+      next_b = walk_over(next.k0, next.k, next.panel,
+                         by_panels ? std::min<int64_t>(next.panels, 1) : next.panels);
+    }
     const int64_t b_steps = std::max<int64_t>(block.panels - kRowPrefetchPanels, 1) * steps;
     const int64_t b_tiles =
         std::min(ceil_div(lines_of(next_b), kBlockPrefetchLines * b_steps) + 1, tiles_);
@@ -168,7 +175,11 @@ bool UnitRun::blocked() {
         multiply_tile(from_source, block, tile, 0, source_panels, &next_rows, walk);
         begin = source_panels;
       }
-      multiply_tile(args, block, tile, begin, block.panels, &next_rows, walk);
+      if (tile == 0 && by_panels) {
+        pack_and_multiply(args, block, begin, tiles_ > 1 ? &next_rows : &next_b, b_memory);
+      } else {
+        multiply_tile(args, block, tile, begin, block.panels, &next_rows, walk);
+      }
       const int64_t stored = plain_out_ ? block.full_panels : 0;
       if (block.last && stored < block.panels) {
         finish(tile, block.panel + stored, block.panels - stored,
@@ -177,6 +188,28 @@ bool UnitRun::blocked() {
     }
   }
   return true;
+}
+
+/// Whether the first row tile packs each panel just before it is used: where its products with a
+/// panel last longer than packing one, the next panel's source can come from memory meanwhile.
+bool UnitRun::packs_by_panels(const Block& block, int64_t source_panels) const {
+  return !unit_.packed && source_panels < block.full_panels && kernel_.pack_cost < kernel_.mr;
+}
+
+/// Then only one panel's source waits in L2, where columns that lie a power of two apart share few
+/// sets. During the last panel `then` is fetched.
+void UnitRun::pack_and_multiply(const TileArgs& args, const Block& block, int64_t begin,
+                                PrefetchWalk* then, char* b_memory) const {
+  const int64_t steps = prefetch_steps(block.k);
+  for (int64_t i = begin; i < block.panels; ++i) {
+    const int64_t panel = block.panel + i;
+    kernel_.pack_b(part(b_, block.k0, panel * kernel_.nr), block.k, panel_cols(panel),
+                   b_memory + i * b_panel_bytes(block.k), 0);
+    PrefetchWalk next = i + 1 < block.panels ? walk_over(block.k0, block.k, panel + 1, 1) : *then;
+    next.lines = ceil_div(lines_of(next), steps);
+    multiply_tile(args, block, 0, i, i + 1, &next, &next);
+    prefetch_all(&next);
+  }
 }
 
 /// Whether the next block of B is packed beside the products of this one.

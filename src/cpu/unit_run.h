@@ -149,6 +149,9 @@ class UnitRun {
   Blocks cut_into_blocks() const;
   Block block_at(const Blocks& blocks, int64_t index) const;
   bool fits_packed_a() const;
+  bool packs_by_panels(const Block& block, int64_t source_panels) const;
+  void pack_and_multiply(const TileArgs& args, const Block& block, int64_t begin,
+                         PrefetchWalk* then, char* b_memory) const;
   bool packs_beside() const;
   CopyWalk copy_of(const Block& block, char* b_memory) const;
   void pack_block(const Block& block, int64_t begin, char* b_memory) const;
