@@ -114,8 +114,10 @@ void round_rows(const EpilogueArgs& e) {
       const char* tile = static_cast<const char*>(e.acc) + j0 / kNr * e.acc_panel_bytes;
       const Elem* acc = reinterpret_cast<const Elem*>(tile) + r * kNr;
       const int64_t cols = e.cols - j0 < kNr ? e.cols - j0 : kNr;
-      for (int64_t j = 0; j < cols; j += V::kLanes)
-        V::store(d + j0 + j, V::load(acc + j, V::kLanes), cols - j);
+      for (int64_t j = 0; j < cols; j += V::kLanes) {
+        const int64_t lanes = cols - j < V::kLanes ? cols - j : V::kLanes;
+        V::store(d + j0 + j, V::load(acc + j, V::kLanes), lanes);
+      }
     }
   }
 }
