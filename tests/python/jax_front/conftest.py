@@ -1,7 +1,6 @@
 """Where the tests of the JAX front run: on JAX's default device, with four CPU devices and 64-bit types.
 
-JAX_PLATFORMS=cpu or JAX_PLATFORMS=cuda,cpu chooses it; JAX then fails where there is none of that kind. docs/jax.md has the command
-for a GPU.
+JAX_PLATFORMS=cpu or JAX_PLATFORMS=cuda,cpu chooses it. docs/jax.md has the command for a GPU.
 """
 
 import os
@@ -27,7 +26,20 @@ def _start_jax_with_four_devices():
             os.environ["XLA_FLAGS"] = before
 
 
+def _expect_the_asked_for_platform():
+    """JAX passes over a platform that it has no plugin for: without a GPU everything would run on the CPU and pass."""
+    import jax
+
+    asked_for = os.environ.get("JAX_PLATFORMS", "").split(",")[0]
+    expected = {"cuda": "gpu", "": jax.default_backend()}.get(asked_for, asked_for)
+    if jax.default_backend() != expected:
+        raise pytest.UsageError(
+            f"JAX_PLATFORMS asks for {asked_for} first, and JAX runs on {jax.default_backend()}"
+        )
+
+
 _start_jax_with_four_devices()
+_expect_the_asked_for_platform()
 
 
 def pytest_configure(config):
