@@ -78,49 +78,61 @@ count() {
   skipped=$((skipped + left_out))
 }
 
-# run_shards NAME SHARDS FILTER COMMAND...: the tests of FILTER in so many processes of COMMAND at the same time, and their
-# count; what they say goes to NAME.log.
+# run_shards NAME SHARDS AT_ONCE FILTER COMMAND...: the tests of FILTER in so many processes of COMMAND, some of them at the
+# same time, and their count; what they say goes to NAME.log, and while they run to one log each. Names the cases that
+# had begun and never ended, and the slowest ones.
 run_shards() {
-  local name=$1 shards=$2 filter=$3 pids=() statuses=() i pid
-  shift 3
+  local name=$1 shards=$2 at_once=$3 filter=$4 statuses=() i
+  shift 4
+  rm -f "$out/$name".*.log "$out/$name".*.status
   for ((i = 0; i < shards; ++i)); do
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$@" "$here/gpu_tests" --gtest_filter="$filter" \
-      --gtest_output="json:$out/$name.$i.json" >"$out/$name.$i.log" 2>&1 &
-    pids+=($!)
+    while (($(jobs -rp | wc -l) >= at_once)); do wait -n; done
+    {
+      GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$@" "$here/gpu_tests" --gtest_filter="$filter" \
+        --gtest_output="json:$out/$name.$i.json" >"$out/$name.$i.log" 2>&1
+      echo $? >"$out/$name.$i.status"
+    } &
   done
-  for pid in "${pids[@]}"; do
-    wait "$pid"
-    statuses+=($?)
-  done
+  wait
+  mapfile -t statuses < <(cat "$out/$name".*.status)
   # A program that was stopped at its limit may leave the tests it ran behind.
   [[ " ${statuses[*]} " != *' 124 '* && " ${statuses[*]} " != *' 137 '* ]] || pkill -KILL -f "json:$out/$name\.[0-9]+\.json"
   cat "$out/$name".*.log >"$out/$name.log"
-  rm -f "$out/$name".*.log
+  rm -f "$out/$name".*.log "$out/$name".*.status
+  awk '/^\[ RUN      \] / { begun[$4] = 1 }
+    /^\[ +(OK|FAILED|SKIPPED) +\] / { sub(/,$/, "", $4); delete begun[$4] }
+    END { for (name in begun) print "began and never ended: " name }' "$out/$name.log"
+  ((shards <= at_once)) || echo "$name, slowest: $(sed -nE 's/^\[       OK \] (.*) \(([0-9]+) ms\)$/\2 ms \1/p' "$out/$name.log" |
+    sort -rn | head -3 | paste -sd ';')"
   count "$out/$name.log" "$(cases_of "$filter")" "${statuses[@]}"
 }
 
 at_most() { echo $(($1 < $2 ? $1 : $2)); }
 
 # The expected results are computed on the host, so that several processes share the GPU well.
-run_tests() { run_shards gpu_tests "$(at_most 12 "$(nproc)")" '*' env; }
+run_tests() { run_shards gpu_tests "$(at_most 12 "$(nproc)")" 12 '*' env; }
 
-run_ptx_jit() { run_shards ptx_jit 1 "$portable" env CUDA_FORCE_PTX_JIT=1 CUDA_CACHE_DISABLE=1; }
+run_ptx_jit() { run_shards ptx_jit 1 1 "$portable" env CUDA_FORCE_PTX_JIT=1 CUDA_CACHE_DISABLE=1; }
 
-# racecheck is the slowest tool: on an H200 with 16 cores one process hadn't finished 103 cases after 126 s, six at a time
-# took 81 s. Twelve leave room for the Hopper cases.
+# What is left of a tool's time, for all of its processes together.
+within_limit() { timeout -k 2 "$(($1 > SECONDS ? $1 - SECONDS : 1))" "${@:2}"; }
+
+# racecheck is the slowest tool: on an H200 with 16 cores 107 cases took 84 s in twelve processes, and later, with slower
+# cases among them, more than 140 s. Cases differ by a factor of ten: three times as many short processes as run at once
+# keep all of them busy to the end.
 run_sanitize() {
-  local tool start shards
+  local tool start at_once
   if ! command -v compute-sanitizer >/dev/null; then
     echo "sanitize: skipped, no compute-sanitizer here"
     skipped=$((skipped + ${#tools[@]}))
     return
   fi
-  shards=$(at_most 12 "$(nproc)")
+  at_once=$(at_most 14 "$(nproc)")
   for tool in "${tools[@]}"; do
     start=$SECONDS
-    run_shards "sanitize_$tool" "$shards" "$portable$hopper" env CADRE_TEST_NO_CACHE=1 \
-      timeout -k 2 "$tool_limit_s" compute-sanitizer --tool "$tool" --error-exitcode 99
-    echo "$tool: $((SECONDS - start)) s in $shards processes, found:" \
+    run_shards "sanitize_$tool" $((3 * at_once)) "$at_once" "$portable$hopper" within_limit $((SECONDS + tool_limit_s)) \
+      env CADRE_TEST_NO_CACHE=1 compute-sanitizer --tool "$tool" --error-exitcode 99
+    echo "$tool: $((SECONDS - start)) s in $((3 * at_once)) processes, found:" \
       "$(grep -oE '(ERROR|RACECHECK) SUMMARY: .*' "$out/sanitize_$tool.log" | sort | uniq -c | tr -s ' \n' ' ')"
   done
 }

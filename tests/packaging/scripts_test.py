@@ -4,6 +4,7 @@
 usage: scripts_test.py SCRIPTS_FOLDER
 """
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -212,6 +213,49 @@ class GpuBundle(Tree):
         self.assertEqual(status, 0, text)
         self.assertIn("usage: ./run.sh", text)
         self.assertIn("CADRE_CUBLAS", text)
+
+    def run_sanitizer(self, behaviour, limit_s="30"):
+        """racecheck over ten cases of a program that stands in for gpu_tests; case 7 does what `behaviour` says."""
+        script = (SCRIPTS / "run_gpu_bundle.sh").read_text().replace("tool_limit_s=240", f"tool_limit_s={limit_s}")
+        programs = {
+            "run.sh": script,
+            "gpu_tests": f"""#!/bin/bash
+if [[ $* == *list_tests* ]]; then echo All/Fake. && printf '  case%d\\n' {{0..9}} && exit; fi
+for ((i = GTEST_SHARD_INDEX; i < 10; i += GTEST_TOTAL_SHARDS)); do
+  echo "[ RUN      ] All/Fake.case$i"
+  if ((i == 7)); then {behaviour}; fi
+  echo "[       OK ] All/Fake.case$i ($i ms)"
+done
+""",
+            "compute-sanitizer": "#!/bin/bash\necho '========= RACECHECK SUMMARY: 0 hazards'; shift 4; exec \"$@\"\n",
+        }
+        for name, text in programs.items():
+            (self.root / name).write_text(text)
+            (self.root / name).chmod(0o755)
+        environment = {**os.environ, "PATH": f"{self.root}:{os.environ['PATH']}"}
+        done = subprocess.run(["bash", "run.sh", "sanitize", "racecheck"], cwd=self.root, capture_output=True, text=True,
+                              env=environment)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_a_sanitizer_counts_every_case_once(self):
+        status, text = self.run_sanitizer(":")
+        self.assertEqual(status, 0, text)
+        self.assertIn("10 passed, 0 failed, 0 skipped", text)
+        self.assertIn("slowest: 9 ms All/Fake.case9;8 ms All/Fake.case8", text)
+        self.assertNotIn("never ended", text)
+
+    def test_a_case_that_hangs_under_a_sanitizer_is_named_and_fails(self):
+        status, text = self.run_sanitizer("exec sleep 60", limit_s="2")
+        self.assertEqual(status, 1, text)
+        self.assertIn("began and never ended: All/Fake.case7", text)
+        self.assertIn("9 passed, 1 failed, 0 skipped", text)
+
+    def test_a_failed_case_under_a_sanitizer_is_no_case_without_an_end(self):
+        failure = "echo '[  FAILED  ] All/Fake.case7, where GetParam() = 3 (7 ms)'; exit 1"
+        status, text = self.run_sanitizer(failure)
+        self.assertEqual(status, 1, text)
+        self.assertNotIn("never ended", text)
+        self.assertIn("9 passed, 1 failed, 0 skipped", text)
 
 
 if __name__ == "__main__":
