@@ -61,7 +61,7 @@ void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* ac
     const int64_t next_k0 = (i + 1) % k_pieces * piece.k;
     const int64_t next_panel = (i + 1) / k_pieces * piece.panels;
     const bool source = reads_unpacked(k);
-    const bool in_order = source && few_rows_ > 0 && kernel_.streams_in_order;
+    const bool in_order = source && few_rows_ > 0 && streams_in_order();
     if (in_order) {
       if (i % k_pieces % chunks.pieces == 0) next = next_chunk(chunks, i);
     } else if (i + 1 < pieces && !source) {
@@ -149,7 +149,7 @@ void UnitRun::multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile,
 /// best.
 UnitRun::Piece UnitRun::streamed_piece() const {
   const int64_t row_bytes = kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
-  if (rows_ == 1 && kernel_.granule_k == 1 && kernel_.streams_in_order) {
+  if (rows_ == 1 && kernel_.granule_k == 1 && streams_in_order()) {
     return {.k = 1, .panels = std::max<int64_t>(blocking_.single_bytes / row_bytes, 1)};
   }
   return {
@@ -174,7 +174,7 @@ PrefetchWalk UnitRun::next_rows(const Piece& piece, int64_t k0, int64_t k_end, i
                                 TileArgs* args) const {
   const int64_t row_bytes = kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
   if (piece.k == 1) return {};
-  if (!kernel_.streams_in_order || row_bytes % 64 != 0) {
+  if (!streams_in_order() || row_bytes % 64 != 0) {
     args->b_ahead_bytes = blocking_.stream_k * args->b_k_bytes;
     return {};
   }
