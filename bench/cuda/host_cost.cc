@@ -95,7 +95,8 @@ std::vector<HostCost> measure_host_cost(cudaStream_t stream) {
   const std::unique_ptr<cadre_context, decltype(&cadre_context_destroy)> context(
       created, &cadre_context_destroy);
   return {{"gmm_nt", time_calls([&] { require_ok(cadre_gmm(created, &gmm)); }, stream)},
-          {"tgmm", time_calls([&] { require_ok(cadre_tgmm(created, &tgmm)); }, stream)}};
+          {"tgmm", time_calls([&] { require_ok(cadre_tgmm(created, &tgmm)); }, stream)},
+          {"empty kernel", time_calls([&] { launch_empty(stream); }, stream)}};
 }
 
 }  // namespace cadre::bench

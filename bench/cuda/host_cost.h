@@ -9,8 +9,8 @@
 
 namespace cadre::bench {
 
-/// Of the forward and the weight gradient of a small layer, so that the GPU keeps up. Throws when a
-/// call fails.
+/// Of the forward and the weight gradient of a small layer, so that the GPU keeps up, and of the
+/// launch of an empty kernel, since hosts differ. Throws when a call fails.
 std::vector<HostCost> measure_host_cost(cudaStream_t stream);
 
 }  // namespace cadre::bench

@@ -43,6 +43,9 @@ struct SampleArgs {
 };
 void sample_products(const SampleArgs& args);
 
+/// A kernel that does nothing, with about as many parameters as a call of the library has.
+void launch_empty(cudaStream_t stream);
+
 /// Reads all of it.
 void read_bytes(const void* data, size_t size_bytes, cudaStream_t stream);
 
