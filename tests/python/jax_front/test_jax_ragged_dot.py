@@ -207,3 +207,34 @@ def test_outer_contracting_dims_are_summed():
     sizes = jnp.array([[4, 0, 5], [1, 2, 3]])
     out = cj.ragged_dot_general(lhs, rhs, sizes, numbers([[0, 1], [0, 1]], [[], []], 1, []))
     oracle.close(out, jax.vmap(oracle.tgmm)(lhs, rhs, sizes).sum(0))
+
+
+def test_outer_contracting_dims_are_summed_before_the_result_is_rounded():
+    """160000 and -160000 fit no f16; their sum does."""
+    lhs = jnp.stack([jnp.full((4, 3), 200.0), jnp.full((4, 3), -200.0)]).astype(jnp.float16)
+    rhs = jnp.full((2, 4, 2), 200.0, jnp.float16)
+    outer = numbers([[0, 1], [0, 1]], [[], []], 1, [])
+    out = cj.ragged_dot_general(lhs, rhs, jnp.array([4]), outer)
+    assert out.dtype == jnp.float16
+    oracle.close(out, jnp.zeros((1, 3, 2)))
+    many = [oracle.normal(seed, 64, 8, 5, dtype=jnp.bfloat16) for seed in (1, 2)]
+    out = cj.ragged_dot_general(*many, jnp.array([8]), outer)
+    expected = jnp.einsum("bmk,bmn->kn", *(x.astype(jnp.float64) for x in many))
+    oracle.close(out, expected[None], 2**-8)
+
+
+# An element of the ragged dim counts as four rows here, and the first sizes times four aren't 32 bits.
+INNER_ROWS = numbers([[2], [1]], [[], []], 0, [0])
+INNER_CONTRACTING = numbers([[0, 1], [0, 1]], [[], []], 0, [])
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("size", [2**30, 2**30 + 1, -(2**30) + 1, -(2**31), 7])
+def test_sizes_that_would_wrap_around_raise_on_a_cpu(size):
+    lhs, sizes = jnp.ones((6, 4, 5)), jnp.array([size], jnp.int32)
+    at_run_time = (ValueError, jax.errors.JaxRuntimeError)
+    with pytest.raises(at_run_time, match="group_sizes"):
+        out = cj.ragged_dot_general(lhs, jnp.ones((1, 5, 4)), sizes, INNER_ROWS)
+        jax.block_until_ready(out)
+    with pytest.raises(at_run_time, match="group_sizes"):
+        jax.block_until_ready(cj.ragged_dot_general(lhs, lhs, sizes, INNER_CONTRACTING))

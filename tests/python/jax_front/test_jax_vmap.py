@@ -77,3 +77,46 @@ def test_vmap_of_gradient():
     expected = lambda a, b, c, s: jnp.sin(oracle.gmm(a, b, s) + oracle.bias_rows(M, c, s)).sum()
     mapped = lambda f: jax.vmap(jax.grad(f, (0, 1, 2)), (0, None, 1, 0))(lhs, rhs, bias, SIZES)
     oracle.all_close(mapped(ours), oracle.on_host(mapped)(expected))
+
+
+SHARED_TYPES = [(jnp.float16, 2**-10), (jnp.bfloat16, 2**-8)]
+
+
+@pytest.mark.parametrize("dtype, tolerance", SHARED_TYPES, ids=["f16", "bf16"])
+@pytest.mark.parametrize("shared", ["lhs", "rhs", "bias"])
+def test_gradient_of_a_shared_operand_is_rounded_once(shared, dtype, tolerance):
+    """It is a sum over the batch: rounding each entry would cost accuracy, and in f16 the sum itself."""
+    sizes, entries = jnp.array([8]), 64
+    values = {
+        "lhs": oracle.normal(1, entries, 8, K, dtype=dtype),
+        "rhs": oracle.normal(2, entries, 1, K, N, dtype=dtype),
+        "bias": oracle.normal(3, entries, 1, N, dtype=dtype),
+    }
+    values[shared] = values[shared][0]
+    weights = oracle.normal(4, entries, 8, N, dtype=jnp.float32)
+    axes = [None if name == shared else 0 for name in values]
+
+    def loss(product, cast):
+        def of(**operands):
+            arrays = [cast(operands[name]) for name in values]
+            return (jax.vmap(product, axes)(*arrays) * weights).sum()
+
+        return of
+
+    ours = lambda x, w, b: cj.gmm(x, w, sizes, bias=b, preferred_element_type=jnp.float32)
+    theirs = lambda x, w, b: oracle.gmm(x, w, sizes) + b
+    gradient = jax.grad(lambda v: loss(ours, lambda x: x)(**{**values, shared: v}))(values[shared])
+    expected = jax.grad(
+        lambda v: loss(theirs, lambda x: x.astype(jnp.float64))(**{**values, shared: v})
+    )(values[shared].astype(jnp.float64))
+    assert gradient.dtype == dtype
+    oracle.close(gradient, expected, tolerance)
+
+
+def test_partial_gradients_may_be_beyond_the_type():
+    """160000 and -160000 fit no f16; their sum over the batch does."""
+    lhs = jnp.stack([jnp.full((4, K), 200.0), jnp.full((4, K), -200.0)]).astype(jnp.float16)
+    rhs, sizes = jnp.ones((1, K, N), jnp.float16), jnp.array([4])
+    product = lambda x, w: cj.gmm(x, w, sizes, preferred_element_type=jnp.float32)
+    gradient = jax.grad(lambda w: 200 * jax.vmap(product, (0, None))(lhs, w).sum())(rhs)
+    oracle.close(gradient, jnp.zeros((1, K, N)))

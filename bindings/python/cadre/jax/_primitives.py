@@ -22,7 +22,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import PartitionSpec
 
-from . import _handlers, _workspace
+from . import _arguments, _handlers, _workspace
 
 gmm_p = Primitive("cadre_gmm")
 tgmm_p = Primitive("cadre_tgmm")
@@ -57,14 +57,28 @@ def _batch_shape(operands, batch_rank):
     return tuple(batch)
 
 
-def _cotangent_of(operand, cotangent, batch_rank):
+def _summed_axes(operand, cotangent, batch_rank):
+    """The batch dims along which the operand was broadcast; `cotangent` is that of the result, which has all of them."""
+    shape = operand.aval.shape
+    return tuple(i for i in range(batch_rank) if shape[i] == 1 and cotangent.shape[i] != 1)
+
+
+def _cotangent_dtype(operand, cotangent, batch_rank):
+    """What the operand's cotangent is computed in: its own type, or that of an accumulator where it is then summed."""
+    dtype = operand.aval.dtype
+    summed = _summed_axes(operand, cotangent, batch_rank)
+    return _arguments.accumulator(dtype) if summed else dtype
+
+
+def _cotangent_of(operand, computed, cotangent, batch_rank):
     """Summed over the batch dims along which the operand was broadcast, and sharded as it is (explicit meshes)."""
-    shape, sharding = operand.aval.shape, operand.aval.sharding
-    axes = tuple(i for i in range(batch_rank) if shape[i] == 1 and cotangent.shape[i] != 1)
+    axes = _summed_axes(operand, cotangent, batch_rank)
     if axes:
-        cotangent = jnp.sum(cotangent, axis=axes, keepdims=True, dtype=cotangent.dtype)
+        computed = jnp.sum(computed, axis=axes, keepdims=True, dtype=computed.dtype)
+    computed = computed.astype(operand.aval.dtype)
+    sharding = operand.aval.sharding
     sharded = any(axis is not None for axis in sharding.spec)
-    return jax.sharding.reshard(cotangent, sharding) if sharded else cotangent
+    return jax.sharding.reshard(computed, sharding) if sharded else computed
 
 
 # ---- gmm -------------------------------------------------------------------------------------
@@ -128,10 +142,10 @@ def _gmm_transpose(
             group_sizes,
             group_offset,
             transpose_rhs=not transpose_rhs,
-            out_dtype=lhs.aval.dtype,
+            out_dtype=_cotangent_dtype(lhs, cotangent, batch_rank),
             **shared,
         )
-        lhs_bar = _cotangent_of(lhs, lhs_bar, batch_rank)
+        lhs_bar = _cotangent_of(lhs, lhs_bar, cotangent, batch_rank)
     elif ad.is_undefined_primal(rhs):
         first, second = (cotangent, lhs) if transpose_rhs else (lhs, cotangent)
         rhs_bar = tgmm_p.bind(
@@ -140,20 +154,20 @@ def _gmm_transpose(
             group_sizes,
             group_offset,
             num_groups=rhs.aval.shape[batch_rank],
-            out_dtype=rhs.aval.dtype,
+            out_dtype=_cotangent_dtype(rhs, cotangent, batch_rank),
             **shared,
         )
-        rhs_bar = _cotangent_of(rhs, rhs_bar, batch_rank)
+        rhs_bar = _cotangent_of(rhs, rhs_bar, cotangent, batch_rank)
     else:
         bias_bar = bias_grad_p.bind(
             cotangent,
             group_sizes,
             group_offset,
             num_groups=bias[0].aval.shape[batch_rank],
-            out_dtype=bias[0].aval.dtype,
+            out_dtype=_cotangent_dtype(bias[0], cotangent, batch_rank),
             batch_rank=batch_rank,
         )
-        bias_bar = _cotangent_of(bias[0], bias_bar, batch_rank)
+        bias_bar = _cotangent_of(bias[0], bias_bar, cotangent, batch_rank)
     return (lhs_bar, rhs_bar, None, None) + ((bias_bar,) if bias else ())
 
 
@@ -197,20 +211,20 @@ def _tgmm_transpose(
             group_sizes,
             group_offset,
             transpose_rhs=True,
-            out_dtype=lhs.aval.dtype,
+            out_dtype=_cotangent_dtype(lhs, cotangent, batch_rank),
             **shared,
         )
-        return _cotangent_of(lhs, lhs_bar, batch_rank), None, None, None
+        return _cotangent_of(lhs, lhs_bar, cotangent, batch_rank), None, None, None
     rhs_bar = gmm_p.bind(
         lhs,
         cotangent,
         group_sizes,
         group_offset,
         transpose_rhs=False,
-        out_dtype=rhs.aval.dtype,
+        out_dtype=_cotangent_dtype(rhs, cotangent, batch_rank),
         **shared,
     )
-    return None, _cotangent_of(rhs, rhs_bar, batch_rank), None, None
+    return None, _cotangent_of(rhs, rhs_bar, cotangent, batch_rank), None, None
 
 
 # ---- bias_grad -------------------------------------------------------------------------------
@@ -248,11 +262,11 @@ def _bias_grad_transpose(
         group_offset,
         cotangent,
         transpose_rhs=False,
-        out_dtype=dy.aval.dtype,
+        out_dtype=_cotangent_dtype(dy, cotangent, batch_rank),
         batch_rank=batch_rank,
         precision=0,
     )
-    return _cotangent_of(dy, dy_bar, batch_rank), None, None
+    return _cotangent_of(dy, dy_bar, cotangent, batch_rank), None, None
 
 
 # ---- registration ----------------------------------------------------------------------------

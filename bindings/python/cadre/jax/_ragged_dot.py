@@ -117,7 +117,10 @@ class _Product:
         return self.numbers.lhs_ragged_dimensions[0]
 
     def sizes_over(self, prefix, rows_each=1):
-        """Sizes as [prefix..., g] (a plain [g] is broadcast), counted in rows, of which an element of the dim is so many."""
+        """Sizes as [prefix..., g] (a plain [g] is broadcast), counted in rows, of which an element of the dim is so many.
+
+        Sizes out of range stay out of range: multiplied as they are they could wrap around to right ones.
+        """
         sizes = self.sizes
         if sizes.ndim == 1:
             sizes = sizes.reshape((1,) * len(prefix) + sizes.shape)
@@ -127,7 +130,10 @@ class _Product:
             )
         if isinstance(rows_each, int) and rows_each == 1:
             return sizes
-        return sizes * jnp.asarray(rows_each, sizes.dtype)
+        least = 0 if jnp.issubdtype(sizes.dtype, jnp.unsignedinteger) else -1
+        too_many = jnp.asarray(self.lhs.shape[self.ragged_dim] + 1, sizes.dtype)
+        clamped = jnp.clip(sizes, jnp.asarray(least, sizes.dtype), too_many)
+        return clamped * jnp.asarray(rows_each, sizes.dtype)
 
 
 def _sizes_of(array, dims):
@@ -193,16 +199,16 @@ def _ragged_contracting(product, dtype):
     right = rhs.transpose(*rhs_batch, *rhs_contract, *cols).reshape(*prefix, length, n)
     sizes = product.sizes_over(prefix, rows_each)
     offset = jnp.zeros((1,) * len(prefix), jnp.int32)
+    # Outer contracting dims are walked as batch dims; their products belong to one sum, rounded once.
+    axes = tuple(range(len(batch), len(prefix)))
     out = tgmm_p.bind(
         *unify(left, right, sizes, offset),
         num_groups=sizes.shape[-1],
         batch_rank=len(prefix),
-        out_dtype=dtype,
+        out_dtype=_arguments.accumulator(dtype) if axes else dtype,
         precision=product.precision,
     )
-    # Outer contracting dims were walked as batch dims; their products belong to one sum.
-    axes = tuple(range(len(batch), len(prefix)))
-    out = jnp.sum(out, axis=axes, dtype=out.dtype) if axes else out
+    out = jnp.sum(out, axis=axes, dtype=out.dtype).astype(dtype) if axes else out
     out = jnp.moveaxis(out, len(batch), 0)
     return out.reshape(sizes.shape[-1], *batch, *_sizes_of(lhs, rows), *_sizes_of(rhs, cols))
 
