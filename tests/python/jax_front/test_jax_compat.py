@@ -134,15 +134,27 @@ def test_fewer_weights_than_sizes_start_at_group_zero():
     assert megablox.tgmm(lhs.T, lhs, SIZES, num_actual_groups=2).shape == (2, K, K)
 
 
-@pytest.mark.parametrize("op, args", [(megablox.gmm, 2), (ejkernel.grouped_matmul, 2)])
-def test_a_tiling_that_gives_none_is_an_error(op, args):
+TILED = {
+    "gmm": lambda lhs, rhs, **options: megablox.gmm(lhs, rhs, SIZES, **options),
+    "grouped_matmul": lambda lhs, rhs, **options: ejkernel.grouped_matmul(
+        lhs, rhs, SIZES, **options
+    ),
+    "tgmm": lambda lhs, rhs, **options: megablox.tgmm(lhs.T, lhs[:, :N], SIZES, **options),
+    "transposed_grouped_matmul": lambda lhs, rhs, **options: ejkernel.transposed_grouped_matmul(
+        lhs.T, lhs[:, :N], SIZES, **options
+    ),
+}
+
+
+@pytest.mark.parametrize("op", TILED.values(), ids=TILED)
+def test_a_tiling_that_gives_none_is_an_error(op):
     lhs, rhs = operands()
     seen = []
-    op(lhs, rhs, SIZES, tiling=lambda m, k, n: seen.append((m, k, n)) or (128, 128, 128))
+    op(lhs, rhs, tiling=lambda m, k, n: seen.append((m, k, n)) or (128, 128, 128))
     assert seen == [(M, K, N)]
     for tiling in (None, lambda m, k, n: None):
         with pytest.raises(ValueError, match="tiling"):
-            op(lhs, rhs, SIZES, tiling=tiling)
+            op(lhs, rhs, tiling=tiling)
 
 
 def chained(lhs, rhs, existing):

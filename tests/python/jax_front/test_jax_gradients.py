@@ -78,14 +78,21 @@ def test_sharded_gradients_are_zero_in_foreign_rows():
     assert (lhs_bar[:4] == 0).all() and (lhs_bar[12:] == 0).all()
 
 
-def test_one_cotangent_for_each_operand():
-    _, pullback = jax.vjp(lambda a, b, s: cj.gmm(a, b, s), *operands(False)[:2], SIZES)
-    lhs_bar, rhs_bar, sizes_bar = pullback(jnp.ones((M, N)))
-    assert (
-        lhs_bar.shape == (M, K)
-        and rhs_bar.shape == (8, K, N)
-        and sizes_bar.dtype == jax.dtypes.float0
-    )
+WITH_COTANGENTS = {
+    "gmm": (lambda a, b, s: cj.gmm(a, b, s), [(M, K), (8, K, N)]),
+    "gmm with bias": (lambda a, b, c, s: cj.gmm(a, b, s, bias=c), [(M, K), (8, K, N), (8, N)]),
+    "tgmm": (lambda a, b, s: cj.tgmm(a, b, s), [(M, K), (M, N)]),
+    "bias_grad": (lambda a, s: cj.bias_grad(a, s), [(M, N)]),
+}
+
+
+@pytest.mark.parametrize("op, shapes", WITH_COTANGENTS.values(), ids=WITH_COTANGENTS)
+def test_one_cotangent_for_each_operand(op, shapes):
+    operands = [oracle.normal(seed, *shape) for seed, shape in enumerate(shapes)]
+    out, pullback = jax.vjp(op, *operands, SIZES)
+    *cotangents, sizes_bar = pullback(jnp.ones_like(out))
+    assert [x.shape for x in cotangents] == shapes
+    assert sizes_bar.dtype == jax.dtypes.float0
 
 
 def test_backward_gives_bf16_gradients_from_an_f32_result():
