@@ -7,6 +7,7 @@
 #include "cuda/sm80/launchers.h"
 #include "cuda/sm80/mma_shape.h"
 #include "cuda/sm80/prepare.h"
+#include "cuda/sm80/shape_fits.h"
 
 namespace cadre::sm80 {
 namespace {
@@ -28,13 +29,6 @@ bool is_16bit_pair(const plan::Problem& problem) {
   const DType dtype = problem.lhs.dtype;
   return dtype == problem.rhs.dtype && (dtype == DType::kBF16 || dtype == DType::kF16) &&
          problem.compute == DType::kF32;
-}
-
-/// So many blocks find room in a multiprocessor. The driver keeps 1 KB of each for itself.
-template <typename Shape>
-bool fits(const cuda::DeviceProperties& device) {
-  return device.max_shared_bytes >= Shape::kSharedBytes &&
-         device.shared_bytes_per_sm >= Shape::kBlocksOfSm * (Shape::kSharedBytes + 1024);
 }
 
 int64_t tiles_of(int64_t extent, int32_t tile) { return (extent + tile - 1) / tile; }
