@@ -72,41 +72,41 @@ inline float bf16(const unsigned char (&row)[kRowBytes], int i) {
   return value;
 }
 
-// Sums over even and over odd k values first, as the processor does.
-inline void multiply_bf16(int to, int left, int right) {
+// Each word of `to` becomes sum(word, row of left, n, right).
+template <class Word, class Sum>
+void multiply(int to, int left, int right, Sum sum) {
   Tile& sums = configured(to);
   const Tile& a = configured(left);
   const Tile& b = configured(right);
   if (a.rows != sums.rows) std::abort();
   for (int r = 0; r < sums.rows; ++r) {
     for (int n = 0; n < kRowBytes / 4; ++n) {
-      float even = 0, odd = 0;
-      for (int k = 0; k < b.rows; ++k) {
-        even += bf16(a.bytes[r], 2 * k) * bf16(b.bytes[k], 2 * n);
-        odd += bf16(a.bytes[r], 2 * k + 1) * bf16(b.bytes[k], 2 * n + 1);
-      }
-      const float sum = element<float>(sums.bytes[r], n) + (even + odd);
-      std::memcpy(sums.bytes[r] + 4 * n, &sum, sizeof(sum));
+      const Word word = sum(element<Word>(sums.bytes[r], n), a.bytes[r], n, b);
+      std::memcpy(sums.bytes[r] + 4 * n, &word, sizeof(word));
     }
   }
 }
 
-inline void multiply_int8(int to, int left, int right) {
-  Tile& sums = configured(to);
-  const Tile& a = configured(left);
-  const Tile& b = configured(right);
-  if (a.rows != sums.rows) std::abort();
-  for (int r = 0; r < sums.rows; ++r) {
-    for (int n = 0; n < kRowBytes / 4; ++n) {
-      auto sum = element<uint32_t>(sums.bytes[r], n);
-      for (int k = 0; k < 4 * b.rows; ++k) {
-        const int product =
-            element<int8_t>(a.bytes[r], k) * element<int8_t>(b.bytes[k / 4], 4 * n + k % 4);
-        sum += static_cast<uint32_t>(product);
-      }
-      std::memcpy(sums.bytes[r] + 4 * n, &sum, sizeof(sum));
+// Sums over even and over odd k values first, as the processor does.
+inline void multiply_bf16(int to, int left, int right) {
+  multiply<float>(to, left, right, [](float sum, const auto& row, int n, const Tile& b) {
+    float even = 0, odd = 0;
+    for (int k = 0; k < b.rows; ++k) {
+      even += bf16(row, 2 * k) * bf16(b.bytes[k], 2 * n);
+      odd += bf16(row, 2 * k + 1) * bf16(b.bytes[k], 2 * n + 1);
     }
-  }
+    return sum + (even + odd);
+  });
+}
+
+inline void multiply_int8(int to, int left, int right) {
+  multiply<uint32_t>(to, left, right, [](uint32_t sum, const auto& row, int n, const Tile& b) {
+    for (int k = 0; k < 4 * b.rows; ++k) {
+      const int product = element<int8_t>(row, k) * element<int8_t>(b.bytes[k / 4], 4 * n + k % 4);
+      sum += static_cast<uint32_t>(product);
+    }
+    return sum;
+  });
 }
 
 }  // namespace cadre::emulated
