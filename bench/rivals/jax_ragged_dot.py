@@ -5,17 +5,17 @@ Beside them stand four calls of cadre.jax in one program ("program", the time of
 buffers, which shows what JAX adds, and one dense product of the same m, k and n, for scale. Every result is checked first, on
 samples in float32. Then cadre, the program and the library, which shall differ by no more than 3 %, are timed in pairs
 (jax_pairing.py), and all others in turn; medians are compared. A rival that fails is a result too, with its reason.
-queue_timing.py says what is timed on a GPU.
+queue_timing.py says what is timed on a GPU. There lax stands twice: as it comes, and without XLA's tuning, which takes minutes.
 
     python bench/rivals/jax_ragged_dot.py                      # shapes that fit this device, forward and both gradients
     python bench/rivals/jax_ragged_dot.py --shape qwen3-30b-w2 --case forward --json out.json
-    python bench/rivals/jax_ragged_dot.py --lax-seconds 60     # lax first, in a process that ends after a minute
+    python bench/rivals/jax_ragged_dot.py --apart 60           # the rivals alone, each in a process that may take a minute
+    python bench/rivals/jax_ragged_dot.py --without lax --without lax_untuned --without mosaic --operands zeros
 """
 
 import argparse
 import concurrent.futures
 import contextlib
-import functools
 import itertools
 import os
 import statistics
@@ -25,21 +25,29 @@ import time
 import cadre.jax
 import jax
 import jax.numpy as jnp
+import jax_apart
 import jax_pairing
 import jax_samples
-import lax_process
 import layers
 import libcadre_call
 import numpy as np
 import queue_timing
 import result_file
-from jax import lax
+from jax_products import (
+    CASES,
+    CPU_SHAPES,
+    GPU_SHAPES,
+    IN_PROGRAM,
+    compile_operands,
+    contenders,
+    kinds_of,
+    on_gpu,
+    operands,
+    rivals,
+    shapes_here,
+)
 
-GPU_SHAPES = {**layers.TRAINING, **layers.DECODE}
-CPU_SHAPES = {"8 experts": (8, 512, 512, 512), "64 experts": (64, 512, 512, 512)}
-CASES = ("forward", "dlhs", "drhs")
-#: Calls in one program, too few for a command buffer.
-IN_PROGRAM = 4
+RIVALS = ("lax", "lax_untuned", "mosaic")
 #: Timed in pairs. Those of CONTROLS are one of them once more: what the ratio of one to itself comes to.
 CONTROLS = {"cadre_again": "cadre", "library_again": "library"}
 PAIRED = ("cadre", "program", "library", *CONTROLS)
@@ -54,115 +62,12 @@ LONG_S = 200e-6
 FAILURES = (RuntimeError, ValueError, TypeError, ImportError, NotImplementedError, ArithmeticError)
 
 
-#: Triton's gemms take XLA seconds to tune, for each product.
-BY_CUBLAS = {"xla_gpu_enable_triton_gemm": False}
-
-
-@functools.cache
-def on_gpu():
-    """Takes the GPU for this process."""
-    return jax.default_backend() == "gpu"
-
-
-def route(experts, rows, skew, seed=0):
-    """Rows of each expert when every row draws its expert with probability 1 / rank^skew, ranks dealt at random."""
-    random = np.random.default_rng(seed)
-    weights = np.arange(1, experts + 1, dtype=np.float64) ** -skew
-    return random.multinomial(rows, random.permutation(weights / weights.sum()))
-
-
-def shapes_here():
-    return GPU_SHAPES if on_gpu() else CPU_SHAPES
-
-
-def operands(shape, dtype, skew, seed=0):
-    """lhs [m, k], rhs [g, k, n], group sizes, dout [m, n]."""
-    experts, m, k, n = shape
-    sizes = route(experts, m, skew, seed)
-
-    @jax.jit
-    def make(key):
-        keys = jax.random.split(key, 3)
-        lhs = jax.random.normal(keys[0], (m, k), dtype)
-        rhs = jax.random.normal(keys[1], (experts, k, n), dtype) * jnp.asarray(k**-0.5, dtype)
-        return lhs, rhs, jax.random.normal(keys[2], (m, n), dtype)
-
-    lhs, rhs, dout = jax.block_until_ready(make(jax.random.key(seed)))
-    return lhs, rhs, jnp.asarray(sizes, jnp.int32), dout
-
-
-def mosaic_gpu(lhs, rhs, sizes):
-    """Pallas's kernel in the configuration that its own file finds best on most shapes."""
-    from jax.experimental.pallas.ops.gpu import ragged_dot_mgpu
-
-    settings = {"block_m": 128, "block_n": 128, "block_k": 64, "max_concurrent_steps": 4}
-    return ragged_dot_mgpu.ragged_dot(lhs, rhs, group_sizes=sizes, grid_block_n=8, **settings)
-
-
-def of_case(product, case):
-    """The product or one of its gradients, as a function of (lhs, rhs, sizes, dout)."""
-    if case == "forward":
-        return jax.jit(lambda lhs, rhs, sizes, dout: product(lhs, rhs, sizes))
-    if case == "dlhs":
-        return jax.jit(
-            lambda lhs, rhs, sizes, dout: jax.vjp(lambda x: product(x, rhs, sizes), lhs)[1](dout)[0]
-        )
-    return jax.jit(
-        lambda lhs, rhs, sizes, dout: jax.vjp(lambda x: product(lhs, x, sizes), rhs)[1](dout)[0]
-    )
-
-
-def program(case):
-    """Several calls in one program, as a layer has them: what XLA adds to each run of a program is shared."""
-    one, copies = of_case(cadre.jax.ragged_dot, case), []
-    several = jax.jit(lambda lhs, rhs, dout, *sizes: [one(lhs, rhs, s, dout) for s in sizes])
-
-    def call(lhs, rhs, sizes, dout):
-        if not copies:  # of sizes of one array, XLA would make one call
-            copies.extend(jnp.array(sizes, copy=True) for _ in range(IN_PROGRAM))
-        return several(lhs, rhs, dout, *copies)[-1]
-
-    return call
-
-
-#: What the process of lax runs.
-PRODUCTS = {"cadre": cadre.jax.ragged_dot, "lax": lax.ragged_dot}
-
-
-def dense(case):
-    """One product of the same m, k and n, with the first expert's weights; on a GPU cuBLAS's."""
-    product = {
-        "forward": lambda lhs, rhs, sizes, dout: lhs @ rhs[0],
-        "dlhs": lambda lhs, rhs, sizes, dout: dout @ rhs[0].T,
-        "drhs": lambda lhs, rhs, sizes, dout: lhs.T @ dout,
-    }[case]
-    return jax.jit(product, compiler_options=BY_CUBLAS if on_gpu() else None)
-
-
-def contenders(case, options):
-    """name -> function of (lhs, rhs, sizes, dout). The program makes IN_PROGRAM calls at once."""
-    if options.only_lax:
-        return {name: of_case(product, case) for name, product in PRODUCTS.items()}
-    everyone = {
-        "cadre": of_case(cadre.jax.ragged_dot, case),
-        "program": program(case),
-        "library": libcadre_call.Case(case),
-        "dense": dense(case),
-        "lax": of_case(lax.ragged_dot, case),
-    }
-    if on_gpu() and case == "forward":
-        everyone["mosaic"] = of_case(mosaic_gpu, case)
-    return {name: function for name, function in everyone.items() if name not in options.without}
-
-
 def seconds(name, function, arguments, calls):
     """Of one call, the mean of several behind some that aren't timed: the contender before has left its marks in the caches."""
     if on_gpu():
         time.sleep(PAUSE_S)
         clock = queue_timing.library_seconds if name == "library" else queue_timing.jax_seconds
-        return clock(
-            function, arguments, calls, lead_of(calls, 1 if name == "program" else IN_PROGRAM)
-        )
+        return clock(function, arguments, calls, lead_of(name, calls))
     finish(function(*arguments))
     start = time.perf_counter()
     for _ in range(calls):
@@ -171,9 +76,10 @@ def seconds(name, function, arguments, calls):
     return (time.perf_counter() - start) / calls
 
 
-def lead_of(calls, in_program):
-    """Calls before the clock starts, in which the queue fills: half as many, in whole programs, one at least."""
-    return in_program * max(1, calls // in_program // 2)
+def lead_of(name, calls):
+    """Calls before the clock starts, in which the queue fills: half as many, one at least, and in pairs as many kernels for all."""
+    at_once = IN_PROGRAM if name in ("cadre", "library") else 1
+    return at_once * max(1, calls // at_once // 2)
 
 
 def finish(out):
@@ -183,23 +89,32 @@ def finish(out):
 def admit(table, case, arguments, options):
     """Leaves out of the table who fails or errs. Returns (errors, reasons), each by name."""
     errors, reasons = {}, {}
-    pick, expected = jax_samples.expectation(case, *arguments)
+    check = check_of(case, arguments)
     for name in list(table):
         try:
             out = finish(table[name](*arguments))
             if name == "dense":
                 continue
-            errors[name] = jax_samples.largest_error(pick(out), expected)
+            errors[name] = float(check(out, *arguments))
             if errors[name] < options.tolerance:
                 continue
             reasons[name] = f"wrong: error {errors[name]:.1e}"
         except FAILURES as error:
-            text = str(error).strip().splitlines() or [""]
-            reasons[name] = f"{type(error).__name__}: {text[0][:160]}"
+            reasons[name] = reason_of(error)
         if name in ("cadre", "program", "library"):
             raise RuntimeError(f"{name}: {reasons[name]}")
         del table[name]
     return errors, reasons
+
+
+def check_of(case, arguments):
+    kinds = (jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arguments)
+    return jax_samples.compiled_check(case, *kinds)
+
+
+def reason_of(error):
+    text = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {text[0][:160]}"
 
 
 def warm_up(tables, arguments):
@@ -210,8 +125,9 @@ def warm_up(tables, arguments):
             finish(function(*arguments))
 
     functions = [function for table in tables.values() for function in table.values()]
-    with concurrent.futures.ThreadPoolExecutor(len(functions)) as pool:
-        list(pool.map(run, functions))
+    with concurrent.futures.ThreadPoolExecutor(len(functions) + len(tables)) as pool:
+        checks = [pool.submit(check_of, case, arguments) for case in tables]
+        concurrent.futures.wait([*checks, *(pool.submit(run, function) for function in functions)])
 
 
 def timings(table, arguments, options, deadline, random):
@@ -231,7 +147,15 @@ def timings(table, arguments, options, deadline, random):
         return time_s / IN_PROGRAM if of == "program" else time_s
 
     paired = PAIRED if "library" in table else ["cadre"]
-    times = jax_pairing.rounds(paired, clock, options.repeats, deadline, random)
+
+    def decided(times):
+        pairs = [jax_pairing.ratio(times[above], times[below]) for above, below in COMPARED[:2]]
+        return not any(
+            pair["interval"][0] <= options.decide <= pair["interval"][1] for pair in pairs
+        )
+
+    enough = decided if options.decide and "library" in table else None
+    times = jax_pairing.rounds(paired, clock, options.repeats, deadline, random, enough)
     # In another order each time: a contender's power draw sets the clock that the next one starts with.
     others = [name for name in table if name not in paired]
     for _ in range(min(options.repeats, 3)):
@@ -240,17 +164,13 @@ def timings(table, arguments, options, deadline, random):
     return times
 
 
-def measure(name, skew, case, table, arguments, options, deadline, random):
-    experts, m, k, n = shapes_here()[name]
-    errors, reasons = admit(table, case, arguments, options)
-    rounds = timings(table, arguments, options, deadline, random)
+def measure(row, table, operands_of, options, deadline, random):
+    """Adds to the row what is measured. `operands_of`: by what they are made of, as --operands has it."""
+    errors, reasons = admit(table, row["case"], operands_of["random"], options)
+    rounds = timings(table, operands_of[row["operands"]], options, deadline, random)
     times = {contender: statistics.median(values) for contender, values in rounds.items()}
-    if options.lax_apart is not None:
-        tried = case in (options.lax_case or CASES)
-        row = options.lax_apart.get((name, skew, case))
-        add_lax(row, "out of time" if tried else "left out", times, reasons)
-    flops, own = 2 * m * k * n, times["cadre"]
-    print(f"{name:18} {case:8} skew {skew} m {m} k {k} n {n} experts {experts}")
+    flops, own = 2 * row["m"] * row["k"] * row["n"], times["cadre"]
+    print(title_of(row))
     for contender, median in times.items():
         print(
             f"  {contender:13} {median * 1e6:12.1f} us {flops / median / 1e12:9.3f} TFLOP/s"
@@ -258,26 +178,16 @@ def measure(name, skew, case, table, arguments, options, deadline, random):
         )
     for contender, reason in reasons.items():
         print(f"  {contender:13} {reason}")
-    rivals = {rival: {"median_s": times[rival]} for rival in ("lax", "mosaic") if rival in times}
-    row = {
-        "op": "ragged_dot",
-        "case": case,
-        "shape": name,
-        "skew": skew,
-        "dtype": options.dtype,
-        "m": m,
-        "k": k,
-        "n": n,
-        "num_groups": experts,
+    row |= {
         "median_s": own,
         "tflops": flops / own / 1e12,
         "max_error": errors["cadre"],
         "repeats": len(rounds["cadre"]),
         "of_dense": times["dense"] / own if "dense" in times else None,
-        "rivals": rivals,
+        "rivals": {rival: {"median_s": times[rival]} for rival in RIVALS if rival in times},
         "left_out": reasons,
     }
-    if not options.only_lax:
+    if options.only is None:
         row["program_s"], row["library_s"] = times["program"], times["library"]
         row["long"] = times["library"] >= LONG_S
         row["paired"] = {
@@ -285,20 +195,22 @@ def measure(name, skew, case, table, arguments, options, deadline, random):
             for above, below in COMPARED
         }
         for names, of in row["paired"].items():
-            low, high = of["quartiles"]
-            print(f"  {names:26} {of['median']:.3f} (quartiles {low:.3f} {high:.3f})")
+            low, high = of["interval"]
+            print(f"  {names:26} {of['median']:.3f} ({low:.3f} to {high:.3f})")
     sys.stdout.flush()
-    return row
 
 
-def add_lax(row, otherwise, times, reasons):
-    """What its own process found out about lax."""
-    if row is None:
-        reasons["lax"] = f"not measured: {otherwise}"
-    elif "lax" in row["rivals"]:
-        times["lax"] = row["rivals"]["lax"]["median_s"]
-    else:
-        reasons["lax"] = row["left_out"]["lax"]
+def row_of(name, skew, case, kind, options):
+    """What a row says of its case, whatever is measured."""
+    experts, m, k, n = shapes_here()[name]
+    row = {"op": "ragged_dot", "case": case, "shape": name, "skew": skew, "dtype": options.dtype}
+    return row | {"m": m, "k": k, "n": n, "num_groups": experts, "operands": kind}
+
+
+def title_of(row):
+    shape = " ".join(f"{name} {row[name]}" for name in ("m", "k", "n"))
+    layer = f"{row['shape']:18} {row['case']:8} {row['operands']} skew {row['skew']}"
+    return f"{layer} {shape} experts {row['num_groups']}"
 
 
 def parse_options():
@@ -317,11 +229,24 @@ def parse_options():
         "--without",
         action="append",
         default=[],
-        choices=("dense", "lax", "mosaic"),
+        choices=("dense", *RIVALS),
         help="leave this contender out",
     )
     parser.add_argument("--dtype", help="default: bfloat16 on a GPU, float32 elsewhere")
+    parser.add_argument(
+        "--operands",
+        action="append",
+        choices=("random", "zeros"),
+        help="what is timed, likewise; default: random. Results are checked with random ones. With zeros a GPU stays below its power limit "
+        "and keeps its clock",
+    )
     parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument(
+        "--decide",
+        type=float,
+        metavar="RATIO",
+        help="from six repeats on, stop when the intervals of library over JAX lie on one side of this",
+    )
     parser.add_argument(
         "--sample-s", type=float, default=0.02, help="length of one timing, in seconds"
     )
@@ -330,18 +255,21 @@ def parse_options():
         "--limit-s",
         type=float,
         default=float("inf"),
-        help="repeat less where the run, lax's process included, would take longer than this",
+        help="repeat less, and try fewer rivals apart, where the run would take longer than this",
     )
     parser.add_argument(
-        "--lax-seconds",
+        "--apart",
         type=float,
-        help="run lax, which compiles slowly, in a process of its own that ends after this long",
+        metavar="SECONDS",
+        help="the rivals alone, cadre beside each of them, every one in a process that is ended after this long",
     )
     parser.add_argument(
-        "--lax-case", action="append", choices=CASES, help="try lax there in this case alone"
+        "--processes", type=int, default=os.cpu_count(), help="of --apart, at the same time"
     )
     parser.add_argument(
-        "--only-lax", action="store_true", help="cadre and lax alone: what that process runs"
+        "--only",
+        choices=RIVALS,
+        help="cadre and this one alone, timed after a line on the standard input: such a process",
     )
     parser.add_argument("--json", metavar="FILE", help="also write the figures to this file")
     return parser.parse_args()
@@ -358,33 +286,111 @@ def machine():
     }
 
 
-def main():
-    begin = time.perf_counter()
-    options = parse_options()
-    options.lax_apart = None
-    if options.lax_seconds is not None and not options.only_lax and "lax" not in options.without:
-        options.lax_apart = lax_process.results(sys.argv, options.lax_seconds)
-        options.without.append("lax")
-    options.dtype = options.dtype or ("bfloat16" if on_gpu() else "float32")
-    default = layers.TRAINING if on_gpu() else CPU_SHAPES
-    cases = (options.only_lax and options.lax_case) or options.case or CASES
-    layers_here = list(itertools.product(options.shape or default, options.skew or [0]))
+def prepared(case, layer, options):
+    """The contenders of a process of jax_apart, compiled when it is their turn. Returns (table, reasons)."""
+    table = {**contenders(case, without=RIVALS), **rivals(case)}
+    table = {name: table[name] for name in ("cadre", options.only) if name in table}
+    reasons = {} if options.only in table else {options.only: "not there for this case"}
+    dtype = jnp.dtype(options.dtype)
+    kinds = kinds_of(layer, dtype)
+    compile_operands(layer, dtype)
+    jax_samples.compiled_check(case, *kinds)
+    if options.only in jax_apart.TUNED:
+        wait_for_turn()
+    for name in list(table):
+        try:
+            table[name] = table[name].lower(*kinds).compile()
+        except FAILURES as error:
+            if name == "cadre":
+                raise
+            reasons[name] = reason_of(error)
+            del table[name]
+    if options.only not in jax_apart.TUNED:
+        wait_for_turn()
+    return table, reasons
+
+
+def wait_for_turn():
+    print(jax_apart.READY, flush=True)
+    if not sys.stdin.readline():
+        sys.exit("the benchmark that started this process is gone")
+
+
+def run_apart(layers_here, cases, options, begin):
+    """The rivals, each in its process; returns the rows."""
+    jobs = [
+        jax_apart.Job((name, skew, case, kind), rival)
+        for rival in RIVALS
+        for case in cases
+        for name, skew in layers_here
+        for kind in options.operands
+        if rival not in options.without and rival in rivals(case)
+    ]
+    common = ["--dtype", options.dtype, "--repeats", options.repeats]
+    common += ["--sample-s", options.sample_s, "--tolerance", options.tolerance]
+    limits = (options.apart, options.processes, begin + options.limit_s)
+    jax_apart.run(jobs, [__file__, *map(str, common)], limits)
+    rows = jax_apart.merged(jobs, lambda *key: row_of(*key, options))
+    for row in rows:
+        print(title_of(row))
+        if "median_s" in row:
+            print(f"  cadre         {row['median_s'] * 1e6:12.1f} us {row['tflops']:9.3f} TFLOP/s")
+        for name, rival in row["rivals"].items():
+            over = rival["over_cadre_in_its_process"]
+            print(f"  {name:13} {rival['median_s'] * 1e6:12.1f} us   {over:7.3f} of cadre's time")
+        for name, reason in row["left_out"].items():
+            print(f"  {name:13} {reason}")
+    return rows
+
+
+def run_here(layers_here, cases, options, begin):
+    """Everyone in this process. Yields the rows so far."""
     # One for all cases: each has other orders.
     results, random = [], np.random.default_rng(2)
     for name, skew in layers_here:
-        arguments = operands(shapes_here()[name], jnp.dtype(options.dtype), skew)
-        tables = {case: contenders(case, options) for case in cases}
-        if on_gpu():
-            warm_up(tables, arguments)
-        for case, table in tables.items():
+        layer, gone = shapes_here()[name], {case: {} for case in cases}
+        if options.only:
+            (case,) = cases
+            table, gone[case] = prepared(case, layer, options)
+            tables = {case: table}
+        else:
+            tables = {case: contenders(case, options.without) for case in cases}
+        made = {"random": operands(layer, jnp.dtype(options.dtype), skew)}
+        if on_gpu() and not options.only:
+            warm_up(tables, made["random"])
+        if "zeros" in options.operands:
+            lhs, rhs, sizes, dout = made["random"]
+            made["zeros"] = (jnp.zeros_like(lhs), jnp.zeros_like(rhs), sizes, jnp.zeros_like(dout))
+        for (case, table), kind in itertools.product(tables.items(), options.operands):
             now = time.perf_counter()
-            left = len(layers_here) * len(cases) - len(results)
+            left = len(layers_here) * len(cases) * len(options.operands) - len(results)
             deadline = now + (begin + options.limit_s - now) / left  # an equal share for each
-            row = measure(name, skew, case, table, arguments, options, deadline, random)
+            row = row_of(name, skew, case, kind, options)
+            measure(row, table, made, options, deadline, random)
+            gone[case] |= row["left_out"]
+            row["left_out"] = gone[case]
             results.append(row)
-            if options.json:  # kept all along; an older file stays until the run is complete
-                command = result_file.command_of("jax_ragged_dot.py", sys.argv[1:])
-                result_file.write(options.json, command, machine(), results)
+            yield results
+
+
+def main():
+    begin = time.perf_counter()
+    options = parse_options()
+    if options.apart is not None or options.only:  # several processes share the GPU
+        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    options.operands = options.operands or ["random"]
+    options.dtype = options.dtype or ("bfloat16" if on_gpu() else "float32")
+    default = layers.TRAINING if on_gpu() else CPU_SHAPES
+    cases = options.case or CASES
+    layers_here = list(itertools.product(options.shape or default, options.skew or [0]))
+    command = result_file.command_of("jax_ragged_dot.py", sys.argv[1:])
+    if options.apart is not None:
+        steps = [run_apart(layers_here, cases, options, begin)]
+    else:
+        steps = run_here(layers_here, cases, options, begin)
+    for results in steps:
+        if options.json:  # kept all along; an older file stays until the run is complete
+            result_file.write(options.json, command, machine(), results)
     if options.json:
         result_file.complete(options.json)
 

@@ -1,4 +1,4 @@
-"""What gmm or one of its gradients should be at some sampled rows, in float32: large results are checked there alone."""
+"""Whether gmm or one of its gradients is right at some sampled rows, in float32: large results are checked there alone."""
 
 import functools
 
@@ -12,48 +12,50 @@ SAMPLES = 16
 UNTUNED = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_autotune_level": 0}
 
 
-@functools.partial(jax.jit, compiler_options=UNTUNED)
-def sampled_rows(left, right, groups, rows):
-    """left[row] @ right[groups[row]] in float32."""
-
-    def one(row):
-        a, b = left[row].astype(jnp.float32), right[groups[row]].astype(jnp.float32)
-        return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
-
-    return lax.map(one, rows)
+def _product(a, b):
+    a, b = a.astype(jnp.float32), b.astype(jnp.float32)
+    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
-@functools.partial(jax.jit, compiler_options=UNTUNED)
-def sampled_weights(lhs, dout, groups, where):
-    """Row k of group g's weight gradient, for each (g, k) of `where`, in float32."""
-
-    def one(place):
-        mask = groups == place[0]
-        column = jnp.where(mask, lhs[:, place[1]].astype(jnp.float32), 0.0)
-        return jnp.matmul(column, dout.astype(jnp.float32), precision=lax.Precision.HIGHEST)
-
-    return lax.map(one, where)
+def _rows(out, left, sizes, weights_of):
+    """(sampled rows of the result, what they should be): a row times its group's weights."""
+    rows = np.random.default_rng(1).integers(0, left.shape[0], SAMPLES)
+    groups = jnp.searchsorted(jnp.cumsum(sizes), rows, side="right")
+    expected = lax.map(lambda at: _product(left[at[0]], weights_of(at[1])), (rows, groups))
+    return out[rows], expected
 
 
-def expectation(case, lhs, rhs, sizes, dout):
-    """(function that picks the sampled part of a result, what it should be)."""
+def _weight_rows(out, lhs, sizes, dout):
+    """The same of row k of group g's weight gradient, for sampled g and k."""
     random = np.random.default_rng(1)
-    experts, k, _ = rhs.shape
-    groups = jnp.asarray(np.repeat(np.arange(experts), np.asarray(sizes)))
-    if case == "drhs":
-        where = np.stack([random.integers(0, experts, SAMPLES), random.integers(0, k, SAMPLES)], 1)
-        expected = sampled_weights(lhs, dout, groups, jnp.asarray(where))
-        return lambda out: out[where[:, 0], where[:, 1]], expected
-    rows = jnp.asarray(random.integers(0, lhs.shape[0], SAMPLES))
+    groups = random.integers(0, out.shape[0], SAMPLES)
+    columns = random.integers(0, out.shape[1], SAMPLES)
+    ends = jnp.cumsum(sizes)
+
+    def one(at):
+        group, column = at
+        row = jnp.arange(lhs.shape[0])
+        mine = (row >= ends[group] - sizes[group]) & (row < ends[group])
+        return _product(jnp.where(mine, lhs[:, column], 0), dout)
+
+    return out[groups, columns], lax.map(one, (groups, columns))
+
+
+@functools.partial(jax.jit, static_argnames="case", compiler_options=UNTUNED)
+def largest_error(case, out, lhs, rhs, sizes, dout):
+    """Of the samples: the largest difference, relative to the largest value of its row."""
     if case == "forward":
-        expected = sampled_rows(lhs, rhs, groups, rows)
+        actual, expected = _rows(out, lhs, sizes, lambda group: rhs[group])
+    elif case == "dlhs":
+        actual, expected = _rows(out, dout, sizes, lambda group: rhs[group].T)
     else:
-        expected = sampled_rows(dout, jnp.swapaxes(rhs, 1, 2), groups, rows)
-    return lambda out: out[rows], expected
+        actual, expected = _weight_rows(out, lhs, sizes, dout)
+    scale = jnp.maximum(jnp.abs(expected).max(axis=1), 1e-30)
+    return (jnp.abs(actual.astype(jnp.float32) - expected).max(axis=1) / scale).max()
 
 
-def largest_error(actual, expected):
-    """Largest difference, relative to the largest value of its row."""
-    actual, expected = np.asarray(actual, np.float32), np.asarray(expected)
-    scale = np.maximum(np.abs(expected).max(axis=1), 1e-30)
-    return float((np.abs(actual - expected).max(axis=1) / scale).max())
+@functools.cache
+def compiled_check(case, lhs, rhs, sizes, dout):
+    """largest_error for operands of these shapes and types, as a function of (out, lhs, rhs, sizes, dout)."""
+    out = {"forward": dout, "dlhs": lhs, "drhs": rhs}[case]
+    return largest_error.lower(case, out, lhs, rhs, sizes, dout).compile()

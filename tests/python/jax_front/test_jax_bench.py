@@ -68,17 +68,92 @@ def test_rounds_read_the_same_forwards_and_backwards(monkeypatch):
     assert jax_pairing.ratio([1.0, 2.0, 4.0], [1.0, 1.0, 1.0])["median"] == 2.0
 
 
-def test_lax_is_measured_in_a_process_of_its_own(tmp_path):
-    arguments = ("--case", "forward", "--case", "dlhs", "--lax-case", "forward")
-    forward, dlhs = measured(tmp_path, *arguments, "--lax-seconds", "100")
-    assert forward["rivals"]["lax"]["median_s"] > 0 and forward["left_out"] == {}
-    assert dlhs["rivals"] == {} and dlhs["left_out"] == {"lax": "not measured: left out"}
+def test_rounds_end_when_the_question_is_decided(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH.parent))
+    import jax_pairing
+
+    for decided_at, expected in ((0, 6), (8, 8), (99, 20)):
+        decided = lambda times, at=decided_at: len(times["a"]) >= at
+        random = np.random.default_rng(0)
+        times = jax_pairing.rounds(["a", "b"], lambda name: 1.0, 20, np.inf, random, decided)
+        assert len(times["a"]) == len(times["b"]) == expected
 
 
-def test_lax_that_takes_too_long_is_left_out_by_name(tmp_path):
-    (row,) = measured(tmp_path, "--case", "forward", "--lax-seconds", "0.01")
-    assert row["rivals"] == {} and row["left_out"] == {"lax": "not measured: out of time"}
-    assert row["median_s"] > 0
+@pytest.mark.parametrize(
+    "rounds, rank, confidence", [(3, 0, 0.75), (8, 0, 0.992), (9, 1, 0.961), (27, 7, 0.981)]
+)
+def test_the_interval_of_a_median_is_as_sure_as_it_says(monkeypatch, rounds, rank, confidence):
+    monkeypatch.syspath_prepend(str(BENCH.parent))
+    import jax_pairing
+
+    interval, sure = jax_pairing.median_interval(list(range(rounds)))
+    assert interval == [rank, rounds - 1 - rank]
+    assert abs(sure - confidence) < 1e-3
+    # By trial, with values whose median is 0.
+    trials = np.sort(np.random.default_rng(3).standard_normal((20000, rounds)), axis=1)
+    covered = np.mean((trials[:, rank] < 0) & (trials[:, rounds - 1 - rank] > 0))
+    assert abs(covered - confidence) < 0.01
+
+
+def test_zeros_are_timed_once_random_operands_were_right(tmp_path):
+    common = ("--case", "forward", "--without", "lax", "--dtype", "bfloat16")
+    rows = measured(tmp_path, *common, "--operands", "random", "--operands", "zeros")
+    assert [row["operands"] for row in rows] == ["random", "zeros"]
+    # Of zeros there would be no error at all.
+    assert all(1e-4 < row["max_error"] < 0.01 and row["rivals"] == {} for row in rows)
+
+
+def test_rivals_are_measured_in_processes_of_their_own(tmp_path):
+    cases = ("--case", "forward", "--case", "drhs")
+    rows = measured(tmp_path, *cases, "--apart", "100", "--processes", "2")
+    assert [row["case"] for row in rows] == ["forward", "drhs"]
+    for row in rows:
+        assert row["left_out"] == {} and list(row["rivals"]) == ["lax"]
+        assert row["median_s"] > 0 and row["rivals"]["lax"]["median_s"] > 0
+        over = row["rivals"]["lax"]["over_cadre_in_its_process"]
+        assert over == row["rivals"]["lax"]["median_s"] / row["median_s"]
+        assert (row["m"], row["k"], row["n"], row["num_groups"]) == (512, 512, 512, 8)
+
+
+@pytest.mark.parametrize(
+    "limit, reason",
+    [
+        (("--apart", "0.01"), "not compiled in 0.01 s"),
+        (("--apart", "9", "--limit-s", "0"), "not tried: out of time"),
+    ],
+)
+def test_a_rival_that_takes_too_long_is_left_out_by_name(tmp_path, limit, reason):
+    (row,) = measured(tmp_path, "--case", "forward", *limit)
+    assert row["rivals"] == {} and row["left_out"] == {"lax": reason}
+    assert "median_s" not in row
+
+
+#: Programs that stand for the process of a rival, and what is said of each.
+ENDINGS = {
+    "print('ready', flush=True); input(); import os; os.kill(os.getpid(), 6)": "its process ended with SIGABRT: without a word",
+    "import sys; sys.exit('F1115 Check failed: no tile fits')": "its process ended with status 1: F1115 Check failed: no tile fits",
+    "import sys; print('RESOURCE_EXHAUSTED: 68 GB\\nbye', file=sys.stderr); sys.exit(3)": "its process ended with status 3: RESOURCE_EXHAUSTED: 68 GB",
+    "print('ready', flush=True); input(); import time; time.sleep(60)": "not done in its 3 s",
+}
+
+
+def test_how_a_process_ended_is_its_result(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH.parent))
+    import jax_apart
+
+    for at_once in (1, 4):
+        for program, said in ENDINGS.items():
+            jobs = [
+                jax_apart.Job(("layer", 0, "forward", "random"), rival)
+                for rival in ("mosaic", "lax")
+            ]
+            jax_apart.run(jobs, ["-c", program], (3.0, at_once, float("inf")))
+            (row,) = jax_apart.merged(jobs, lambda *key: {"case": key[2]})
+            assert row == {
+                "case": "forward",
+                "rivals": {},
+                "left_out": {"mosaic": said, "lax": said},
+            }
 
 
 class Simulated:
