@@ -15,11 +15,21 @@ _F32_ACCURACY = ("DEFAULT", "HIGHEST", "F32_F32_F32", "TF32_TF32_F32_X3")
 _TF32 = ("TF32_TF32_F32",)
 
 
-def array(op, name, value, rank, types=_OPERANDS, error=ValueError):
-    """An array of this rank and of a type that cadre multiplies."""
-    value = jnp.asarray(value)
-    if value.ndim != rank:
-        raise error(f"{op}: {name}.ndim = {value.ndim}, expected {rank}")
+def as_array(op, name, value, convert=jnp.asarray):
+    """What is an array or can be made one, of any type."""
+    if isinstance(value, jax.Array):
+        return value
+    try:
+        return convert(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"{op}: {name} is a {type(value).__name__}, expected an array") from error
+
+
+def array(op, name, value, rank=None, types=_OPERANDS):
+    """An array of this rank (None: any) and of a type that cadre multiplies."""
+    value = as_array(op, name, value)
+    if rank is not None and value.ndim != rank:
+        raise ValueError(f"{op}: {name}.ndim = {value.ndim}, expected {rank}")
     if value.dtype.name not in types:
         raise TypeError(
             f"{op}: {name}.dtype = {value.dtype.name}, expected one of {', '.join(types)}"
@@ -46,13 +56,20 @@ def equal(op, name, received, reference, expected, error=ValueError):
         raise error(f"{op}: {name} = {received}, expected {reference} = {expected}")
 
 
+def _on_host_if_it_is(value):
+    """A NumPy array of what the host holds, whose integers are whole; a list may hold traced values, too."""
+    if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
+        return jnp.asarray(value)
+    if isinstance(value, (list, tuple)) and not value:
+        return np.zeros(0, np.int32)
+    held = np.asarray(value)
+    return held if held.dtype.kind in "iu" else jnp.asarray(value)
+
+
 def _integers(op, name, value):
     """An integer array. What the host holds must fit the type that it gets, which is 32 bits wide without x64."""
-    if isinstance(value, (list, tuple)) and not value:
-        value = np.zeros(0, np.int32)
-    if isinstance(value, (list, tuple, int)) and not isinstance(value, bool):
-        value = np.asarray(value)
-    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "iu" and value.size:
+    value = as_array(op, name, value, _on_host_if_it_is)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size:
         limits = np.iinfo(jax.dtypes.canonicalize_dtype(value.dtype))
         if not limits.min <= int(value.min()) <= int(value.max()) <= limits.max:
             raise ValueError(
@@ -141,12 +158,30 @@ def sum_dtype(op, summed, preferred):
 
 
 def _preferred(op, preferred, allowed):
-    dtype = np.dtype(preferred)
-    if dtype.name not in allowed:
+    try:
+        name = np.dtype(preferred).name
+    except TypeError:
+        name = repr(preferred)
+    if name not in allowed:
         raise TypeError(
-            f"{op}: preferred_element_type = {dtype.name}, expected one of {', '.join(allowed)}"
+            f"{op}: preferred_element_type = {name}, expected one of {', '.join(allowed)}"
         )
-    return jax.dtypes.canonicalize_dtype(dtype)
+    return jax.dtypes.canonicalize_dtype(np.dtype(preferred))
+
+
+def function(op, name, value):
+    """What is called while the program is traced."""
+    if not callable(value):
+        raise TypeError(f"{op}: {name} = {value!r}, expected a function")
+
+
+def sharding(op, value):
+    """What a result may be resharded to."""
+    if not isinstance(value, (jax.sharding.NamedSharding, jax.sharding.PartitionSpec)):
+        raise TypeError(
+            f"{op}: out_sharding is a {type(value).__name__}, "
+            "expected a NamedSharding or PartitionSpec"
+        )
 
 
 def accumulator(dtype):
@@ -156,7 +191,7 @@ def accumulator(dtype):
 
 def existing_out(op, value, dims, shape, dtype):
     """What a result is written over or added to: of the result's own shape, whose dims are so called, and type."""
-    value = jnp.asarray(value)
+    value = as_array(op, "existing_out", value)
     equal(op, "existing_out.shape", value.shape, dims, shape)
     equal(op, "existing_out.dtype", value.dtype.name, "the result's dtype", np.dtype(dtype).name)
     return value

@@ -81,7 +81,7 @@ def _checked(op, existing_out, dtype):
     """existing_out, or ValueError: neither library converts it to another preferred_element_type."""
     if existing_out is None:
         return None
-    existing_out = jnp.asarray(existing_out)
+    existing_out = _arguments.as_array(op, "existing_out", existing_out)
     _arguments.equal(
         op,
         "existing_out.dtype",

@@ -167,6 +167,7 @@ def grouped_mlp(
 
     gate_up: [g, k, 2h], the gate's columns first. down: [g, h, k_out].
     """
+    _arguments.function("grouped_mlp", "activation", activation)
     gate_up = _arguments.array("grouped_mlp", "gate_up", gate_up, 3)
     if gate_up.shape[-1] % 2:
         raise ValueError(

@@ -46,10 +46,9 @@ def ragged_dot(
             activation=activation,
         )
     _arguments.refuse_quantized(op, lhs, rhs)
-    if jnp.ndim(lhs) != 2 or jnp.ndim(rhs) != 3:
-        raise TypeError(
-            f"{op}: lhs.ndim = {jnp.ndim(lhs)} and rhs.ndim = {jnp.ndim(rhs)}, expected 2 and 3"
-        )
+    lhs, rhs = _arguments.as_array(op, "lhs", lhs), _arguments.as_array(op, "rhs", rhs)
+    if lhs.ndim != 2 or rhs.ndim != 3:
+        raise TypeError(f"{op}: lhs.ndim = {lhs.ndim} and rhs.ndim = {rhs.ndim}, expected 2 and 3")
     product = _Product(op, lhs, rhs, group_sizes, _PLAIN, precision, group_offset)
     return product.finished(preferred_element_type, activation, out_sharding)
 
@@ -82,8 +81,8 @@ class _Product:
 
     def __init__(self, op, lhs, rhs, group_sizes, numbers, precision, group_offset):
         self.op, self.numbers = op, numbers
-        self.lhs = _arguments.array(op, "lhs", lhs, jnp.ndim(lhs))
-        self.rhs = _arguments.array(op, "rhs", rhs, jnp.ndim(rhs))
+        self.lhs = _arguments.array(op, "lhs", lhs)
+        self.rhs = _arguments.array(op, "rhs", rhs)
         self.sizes = _arguments.group_sizes(op, group_sizes)
         self.mode = _dimension_numbers.check(op, self.lhs, self.rhs, numbers)
         if self.sizes.ndim == 0:
@@ -99,6 +98,10 @@ class _Product:
     def finished(self, preferred, activation, out_sharding):
         """The product in its final type; an activation sees what the accumulator holds."""
         final = _arguments.out_dtype(self.op, self.lhs, self.rhs, preferred)
+        if out_sharding is not None:
+            _arguments.sharding(self.op, out_sharding)
+        if activation is not None:
+            _arguments.function(self.op, "activation", activation)
         if activation is None:
             out = self.of_type(final)
         else:
