@@ -63,7 +63,7 @@ class Child:
             self._said += self._process.stdout.read() or ""
         return self._said
 
-    def take_turn(self, limit_s):
+    def take_turn(self, limit_s, otherwise):
         """Lets it run for this long at most, and notes what came of it."""
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(GO)
@@ -71,7 +71,7 @@ class Child:
         try:
             self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            self.end(f"not done in its {limit_s:.3g} s")
+            self.end(otherwise)
             return
         rows = result_file.read_results(self._json)
         self.job.row = rows[0] if rows else None
@@ -126,8 +126,10 @@ def _run_batch(jobs, arguments, each_s, deadline):
                     child.end(f"not compiled in {each_s:g} s")
             for child in children:
                 left_s = deadline - time.perf_counter()
-                if child.job.reason is None and left_s > 0:
-                    child.take_turn(min(each_s, left_s))
+                if child.job.reason is None and each_s <= left_s:
+                    child.take_turn(each_s, f"not done in its {each_s:g} s")
+                elif child.job.reason is None and left_s > 0:
+                    child.take_turn(left_s, "not done: out of time")
         finally:
             for child in children:
                 if child.job.row is None and child.job.reason is None:

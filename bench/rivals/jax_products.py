@@ -13,6 +13,8 @@ from jax import lax
 GPU_SHAPES = {**layers.TRAINING, **layers.DECODE}
 CPU_SHAPES = {"8 experts": (8, 512, 512, 512), "64 experts": (64, 512, 512, 512)}
 CASES = ("forward", "dlhs", "drhs")
+#: The quick ones first: a run may end before the others' turn.
+RIVALS = ("mosaic", "lax_untuned", "lax")
 #: Calls in one program, too few for a command buffer.
 IN_PROGRAM = 4
 #: Triton's gemms take XLA seconds to tune, for each product.

@@ -13,7 +13,6 @@ queue_timing.py says what is timed on a GPU. There lax stands twice: as it comes
     python bench/rivals/jax_ragged_dot.py --without lax --without lax_untuned --without mosaic --operands zeros
 """
 
-import argparse
 import concurrent.futures
 import contextlib
 import itertools
@@ -26,6 +25,7 @@ import cadre.jax
 import jax
 import jax.numpy as jnp
 import jax_apart
+import jax_options
 import jax_pairing
 import jax_samples
 import layers
@@ -36,8 +36,8 @@ import result_file
 from jax_products import (
     CASES,
     CPU_SHAPES,
-    GPU_SHAPES,
     IN_PROGRAM,
+    RIVALS,
     compile_operands,
     contenders,
     kinds_of,
@@ -47,7 +47,6 @@ from jax_products import (
     shapes_here,
 )
 
-RIVALS = ("lax", "lax_untuned", "mosaic")
 #: Timed in pairs. Those of CONTROLS are one of them once more: what the ratio of one to itself comes to.
 CONTROLS = {"cadre_again": "cadre", "library_again": "library"}
 PAIRED = ("cadre", "program", "library", *CONTROLS)
@@ -213,68 +212,6 @@ def title_of(row):
     return f"{layer} {shape} experts {row['num_groups']}"
 
 
-def parse_options():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    shapes = [*GPU_SHAPES, *CPU_SHAPES]
-    parser.add_argument(
-        "--shape", action="append", choices=shapes, help="may be repeated; default: all of training"
-    )
-    parser.add_argument(
-        "--skew", type=int, action="append", choices=(0, 1), help="of the router; default: 0"
-    )
-    parser.add_argument("--case", action="append", choices=CASES, help="only this one, likewise")
-    parser.add_argument(
-        "--without",
-        action="append",
-        default=[],
-        choices=("dense", *RIVALS),
-        help="leave this contender out",
-    )
-    parser.add_argument("--dtype", help="default: bfloat16 on a GPU, float32 elsewhere")
-    parser.add_argument(
-        "--operands",
-        action="append",
-        choices=("random", "zeros"),
-        help="what is timed, likewise; default: random. Results are checked with random ones. With zeros a GPU stays below its power limit "
-        "and keeps its clock",
-    )
-    parser.add_argument("--repeats", type=int, default=11)
-    parser.add_argument(
-        "--decide",
-        type=float,
-        metavar="RATIO",
-        help="from six repeats on, stop when the intervals of library over JAX lie on one side of this",
-    )
-    parser.add_argument(
-        "--sample-s", type=float, default=0.02, help="length of one timing, in seconds"
-    )
-    parser.add_argument("--tolerance", type=float, default=0.02, help="largest relative error")
-    parser.add_argument(
-        "--limit-s",
-        type=float,
-        default=float("inf"),
-        help="repeat less, and try fewer rivals apart, where the run would take longer than this",
-    )
-    parser.add_argument(
-        "--apart",
-        type=float,
-        metavar="SECONDS",
-        help="the rivals alone, cadre beside each of them, every one in a process that is ended after this long",
-    )
-    parser.add_argument(
-        "--processes", type=int, default=os.cpu_count(), help="of --apart, at the same time"
-    )
-    parser.add_argument(
-        "--only",
-        choices=RIVALS,
-        help="cadre and this one alone, timed after a line on the standard input: such a process",
-    )
-    parser.add_argument("--json", metavar="FILE", help="also write the figures to this file")
-    return parser.parse_args()
-
-
 def machine():
     device = jax.devices()[0]
     return {
@@ -375,7 +312,7 @@ def run_here(layers_here, cases, options, begin):
 
 def main():
     begin = time.perf_counter()
-    options = parse_options()
+    options = jax_options.parse(__doc__)
     if options.apart is not None or options.only:  # several processes share the GPU
         os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     options.operands = options.operands or ["random"]

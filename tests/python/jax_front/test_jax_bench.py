@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -154,6 +155,16 @@ def test_how_a_process_ended_is_its_result(monkeypatch):
                 "rivals": {},
                 "left_out": {"mosaic": said, "lax": said},
             }
+
+
+def test_a_process_that_the_whole_run_has_no_time_for_says_so(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH.parent))
+    import jax_apart
+
+    waits = "print('ready', flush=True); input(); import time; time.sleep(60)"
+    jobs = [jax_apart.Job(("layer", 0, "forward", "random"), "mosaic") for _ in range(2)]
+    jax_apart.run(jobs, ["-c", waits], (30.0, 2, time.perf_counter() + 3.0))
+    assert [job.reason for job in jobs] == ["not done: out of time", "not tried: out of time"]
 
 
 class Simulated:
