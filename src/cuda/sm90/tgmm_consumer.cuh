@@ -5,6 +5,7 @@
 
 #include "cuda/ptx/address.cuh"
 #include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/warp.cuh"
 #include "cuda/ptx/wgmma.cuh"
 #include "cuda/sm90/tgmm_epilogue.cuh"
 #include "cuda/sm90/tgmm_schedule.cuh"
@@ -142,8 +143,11 @@ __device__ __forceinline__ void tgmm_consume(TgmmStorage<Traits>& shared, const 
     extent.atoms_b = ptx::uniform(extent.atoms_b);
     TgmmAccumulator<Traits> acc;
     ptx::mbarrier_wait(multiply_turn + mine, turn_parity);
+    // Every warp hands the turn on, since no product holds the warps of an empty group together:
+    // one thread could hand it on and get it back before a slow warp has looked for the phase it
+    // awaits.
     tgmm_multiply(shared, tile.rows, extent, stage, acc, [&] {
-      if (threadIdx.x % 128 == 0) ptx::mbarrier_arrive(multiply_turn + other);
+      if (ptx::first_of_warp()) ptx::mbarrier_arrive(multiply_turn + other);
     });
     ptx::mbarrier_wait(store_turn + mine, turn_parity);
     const auto fill = [&](auto alpha) {
@@ -162,7 +166,7 @@ __device__ __forceinline__ void tgmm_consume(TgmmStorage<Traits>& shared, const 
     } else {
       fill(TgmmAlpha{tile.alpha});
     }
-    if (place.lane == 0) ptx::mbarrier_arrive(store_turn + other);
+    if (ptx::first_of_warp()) ptx::mbarrier_arrive(store_turn + other);
     turn_parity ^= 1;
   }
 }

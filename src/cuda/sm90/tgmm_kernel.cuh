@@ -32,7 +32,7 @@ __device__ void tgmm_init_barriers(TgmmStorage<Traits>& shared) {
     init_barrier(shared.chunk_full[i], 128);  // every thread that wrote a part of it
   }
   for (int i = 0; i < 2; ++i) {
-    init_barrier(shared.multiply_turn[i], 1);
+    init_barrier(shared.multiply_turn[i], 4);  // every warp of the other warpgroup
     init_barrier(shared.store_turn[i], 4);
   }
 }

@@ -109,8 +109,11 @@ __device__ __forceinline__ void consume_in_turn(TurnStorage<Traits>& shared,
     if (owner == warpgroup) {
       Accumulators<Traits> acc;
       ptx::mbarrier_wait(multiply_turn + mine, turn_parity);
+      // Every warp hands the turn on, since no product holds the warps of a tile without any
+      // together: one thread could hand it on and get it back before a slow warp has looked for its
+      // phase.
       multiply_in_turn(shared, args, control, stage, acc, [&] {
-        if (warpgroup_leader()) ptx::mbarrier_arrive(multiply_turn + other);
+        if (ptx::first_of_warp()) ptx::mbarrier_arrive(multiply_turn + other);
       });
       ptx::mbarrier_wait(store_turn + mine, turn_parity);
       if (product && factors) {

@@ -35,7 +35,7 @@ __device__ void init_turn_barriers(TurnStorage<Traits>& shared) {
     init_barrier(shared.chunk_full[i], 128);  // every thread that wrote a part of it
   }
   for (int i = 0; i < kConsumers; ++i) {
-    init_barrier(shared.multiply_turn[i], 1);
+    init_barrier(shared.multiply_turn[i], 4);  // every warp of the other warpgroup
     init_barrier(shared.store_turn[i], 4);
   }
 }
