@@ -27,6 +27,10 @@ set(CADRE_GENCODE_LARGE
   -gencode=arch=compute_90a,code=sm_90a
   -gencode=arch=compute_90,code=compute_90)
 set(CADRE_GENCODE_SM90 -gencode=arch=compute_90a,code=sm_90a)
+if(CADRE_CUDA_JITTER) # for tests of barriers alone (src/cuda/ptx/jitter.cuh); a register spilled for it is none of a shipped kernel
+  list(APPEND CADRE_GENCODE_SM90 -DCADRE_JITTER)
+  set(CADRE_CUDA_LAUNCHER ${CMAKE_CUDA_COMPILER_LAUNCHER})
+endif()
 
 # cadre_cuda_settings(target): for every target that holds .cu files.
 function(cadre_cuda_settings target)

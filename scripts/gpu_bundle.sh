@@ -1,19 +1,29 @@
 #!/usr/bin/env bash
 # Builds one folder with the GPU tests and benchmarks, to be copied to a machine that has a GPU and nothing but the driver.
-# No GPU is needed here. usage: scripts/gpu_bundle.sh [FOLDER]   (default build/gpu-bundle/bundle)
+# No GPU is needed here. usage: scripts/gpu_bundle.sh [--jitter] [FOLDER]   (default build/gpu-bundle/bundle)
+#   --jitter  the tests alone, with Hopper kernels whose warps come late to their barriers at random (build/gpu-jitter)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=build/gpu-bundle
+jitter=OFF
+if [[ ${1:-} == --jitter ]]; then
+  build=build/gpu-jitter jitter=ON
+  shift
+fi
 folder=${1:-$build/bundle}
 limit_kib=$((40 * 1024))
 targets=(gpu_tests cadre_cli)
 programs=(tests/gpu/gpu_tests cadre)
+if [[ $jitter == ON ]]; then
+  targets=(gpu_tests) programs=(tests/gpu/gpu_tests)
+fi
 
 command -v nvcc >/dev/null || { echo "gpu_bundle.sh: no nvcc on this machine" >&2; exit 1; }
 # Everything but libc and the driver is linked statically; cuBLAS is opened at run time.
 gomp=$(g++ -print-file-name=libgomp.a)
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCADRE_CUDA=ON -DCADRE_EXAMPLES=OFF -DCADRE_INSTALL=OFF \
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCADRE_CUDA=ON -DCADRE_CUDA_JITTER=$jitter \
+  -DCADRE_EXAMPLES=OFF -DCADRE_INSTALL=OFF \
   -DOpenMP_gomp_LIBRARY="$gomp" "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc" \
   ${CI:+-DCADRE_WERROR=ON} >/dev/null
 cmake --build "$build" -j "${JOBS:-$(nproc)}" --target "${targets[@]}"

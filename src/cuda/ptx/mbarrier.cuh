@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "cuda/ptx/jitter.cuh"
+
 namespace cadre::ptx {
 
 __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrivals) {
@@ -42,6 +44,7 @@ __device__ __forceinline__ bool mbarrier_test_wait(uint32_t barrier, uint32_t pa
 }
 
 __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity) {
+  jitter();
   asm volatile(
       "{\n"
       ".reg .pred p;\n"
