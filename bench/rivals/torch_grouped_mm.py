@@ -26,7 +26,8 @@ from rival_calls import CASES, calls_of, dense_of, worst_error
 SHAPES = {**layers.TRAINING, **layers.DECODE}
 CPU_SHAPES = {"small": (6, 192, 64, 96), "decode-small": (16, 24, 96, 64)}
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
-WARM_UPS = 2
+WARM_UPS = 2  # rounds at least, and so long that clocks have followed the power of what runs
+WARM_UP_S = 0.15
 FLUSH_BYTES = 256 << 20
 # Behind the flush the GPU spins for about 0.1 ms, so that a call from Python is queued before its time begins.
 SPIN_CYCLES = 180_000
@@ -119,13 +120,17 @@ class Timer:
         """(the median of each, rounds): at least three of them, then until the deadline."""
         times = {name: [] for name in calls}
         order = random.Random(1)
-        for round_number in range(repeats + WARM_UPS):
-            if round_number >= WARM_UPS + 3 and time.perf_counter() > deadline:
+        warm_until = time.perf_counter() + (WARM_UP_S if self.cuda else 0)
+        warm_ups = 0
+        while warm_ups < WARM_UPS or time.perf_counter() < warm_until:
+            for name in order.sample(list(calls), len(calls)):
+                self.seconds(calls[name])
+            warm_ups += 1
+        for round_number in range(repeats):
+            if round_number >= 3 and time.perf_counter() > deadline:
                 break
             for name in order.sample(list(calls), len(calls)):
-                elapsed = self.seconds(calls[name])
-                if round_number >= WARM_UPS:
-                    times[name].append(elapsed)
+                times[name].append(self.seconds(calls[name]))
         medians = {name: statistics.median(values) for name, values in times.items()}
         return medians, len(times["cadre"])
 

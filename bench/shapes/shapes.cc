@@ -20,6 +20,7 @@ constexpr Shape kShapes[] = {
     {"qwen3-30b-w13", "train", 128, 8192, 8, 2048, 1536},
     {"qwen3-30b-w2", "train", 128, 8192, 8, 768, 2048},
     {"gpt-oss-120b-w13", "train", 128, 8192, 4, 2880, 5760},
+    {"gpt-oss-120b-w2", "train", 128, 8192, 4, 2880, 2880},  // n is no multiple of 128
     {"decode-dsv3-ep8-w13", "decode", 32, 64, 8, 7168, 4096},
     {"decode-qwen3-235b-w13", "decode", 128, 128, 8, 4096, 3072},
     {"decode-qwen3-30b-w2", "decode", 128, 128, 8, 768, 2048},
