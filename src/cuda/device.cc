@@ -1,14 +1,13 @@
 // CUDA devices: cached properties, the current device, streams, errors with names.
 #include "cuda/device.h"
 
-#include <cuda.h>
-
 #include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
 
 #include "core/text.h"
+#include "cuda/driver.h"
 
 namespace cadre::cuda {
 namespace {
@@ -51,17 +50,6 @@ CachedDevice read_device(int32_t index) {
       .shared_bytes_per_sm = static_cast<int32_t>(properties.sharedMemPerMultiprocessor),
       .reads_host_memory = properties.pageableMemoryAccess != 0};
   return device;
-}
-
-/// Null where the driver has no such function.
-template <typename Function>
-Function driver_function(const char* name) {
-  void* function = nullptr;
-  auto found = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found);
-  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) return nullptr;
-  return reinterpret_cast<Function>(function);
 }
 
 /// Null where the driver can't be asked or the thread has none yet.
@@ -116,11 +104,12 @@ Status cuda_failure(std::string_view what, cudaError_t error) {
   return Status::internal(text(what, ": ", describe(error)));
 }
 
-cudaError_t prepare_kernel(const void* kernel, unsigned shared_bytes) {
+cudaError_t prepare_kernel(const void* kernel, unsigned shared_bytes, cudaFunction_t* function) {
   struct Prepared {
     CUcontext context;
     const void* kernel;
     unsigned shared_bytes;
+    cudaFunction_t function;
   };
   // Direct mapped, for each thread: a kernel that was pushed out is prepared again.
   thread_local std::array<Prepared, 64> table{};
@@ -128,6 +117,7 @@ cudaError_t prepare_kernel(const void* kernel, unsigned shared_bytes) {
   const CUcontext context = current_context();
   if (context != nullptr && slot.context == context && slot.kernel == kernel &&
       slot.shared_bytes >= shared_bytes) {
+    *function = slot.function;
     return cudaSuccess;
   }
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -139,12 +129,19 @@ cudaError_t prepare_kernel(const void* kernel, unsigned shared_bytes) {
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  static_cast<int>(shared_bytes));
   }
-  if (error == cudaSuccess) slot = {context, kernel, shared_bytes};
+  if (error == cudaSuccess) error = cudaGetFuncBySymbol(function, kernel);
+  // The context that is current now: the first of these calls may have made one.
+  if (error == cudaSuccess) slot = {current_context(), kernel, shared_bytes, *function};
   return error;
 }
 
 DeviceGuard::DeviceGuard(int32_t index) : index_(index) {
-  error_ = cudaGetDevice(&previous_);
+  // The driver answers in a fifth of the time; without a current context the runtime knows.
+  using GetDevice = CUresult (*)(CUdevice*);
+  static const auto ask_driver = driver_function<GetDevice>("cuCtxGetDevice");
+  if (ask_driver == nullptr || ask_driver(&previous_) != CUDA_SUCCESS) {
+    error_ = cudaGetDevice(&previous_);
+  }
   if (error_ == cudaSuccess && previous_ != index_) error_ = cudaSetDevice(index_);
 }
 
@@ -163,6 +160,14 @@ Status check_stream(std::string_view op, cudaStream_t stream, int32_t device_ind
   if (owner == device_index) return {};
   return Status::invalid(text(op, ": options.stream belongs to cuda:", owner,
                               ", expected a stream of cuda:", device_index));
+}
+
+unsigned long long stream_id(cudaStream_t stream) {
+  using GetId = CUresult (*)(CUstream, unsigned long long*);
+  static const auto ask_driver = driver_function<GetId>("cuStreamGetId");
+  unsigned long long id = 0;
+  if (ask_driver == nullptr || ask_driver(stream, &id) != CUDA_SUCCESS) return 0;
+  return id;
 }
 
 Status is_capturing(std::string_view op, cudaStream_t stream, bool* capturing) {

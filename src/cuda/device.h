@@ -32,9 +32,9 @@ Status device_properties(int32_t index, const DeviceProperties** properties);
 Status cuda_failure(std::string_view what, cudaError_t error);
 
 /// Loads a kernel's code into the current context and lets it have `shared_bytes` of dynamic shared
-/// memory; remembered. The driver would load it at the first launch, but not in the middle of a
-/// capture: that would invalidate it.
-cudaError_t prepare_kernel(const void* kernel, unsigned shared_bytes);
+/// memory; `function` is how the driver calls it there. Remembered. The driver would load it at the
+/// first launch, but not in the middle of a capture: that would invalidate it.
+cudaError_t prepare_kernel(const void* kernel, unsigned shared_bytes, cudaFunction_t* function);
 
 /// Makes a device current while it lives.
 class DeviceGuard {
@@ -54,6 +54,9 @@ class DeviceGuard {
 
 /// Fails with kInvalid when the stream belongs to another device. The device must be current.
 Status check_stream(std::string_view op, cudaStream_t stream, int32_t device_index);
+
+/// What no other stream of the process has or had; 0 where it can't be told.
+unsigned long long stream_id(cudaStream_t stream);
 
 /// True while the stream's work is being captured into a graph.
 Status is_capturing(std::string_view op, cudaStream_t stream, bool* capturing);

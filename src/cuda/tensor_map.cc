@@ -1,8 +1,7 @@
 // The specs of tensor maps, and their encoder; see tensor_map.h.
 #include "cuda/tensor_map.h"
 
-#include <cuda_runtime_api.h>
-
+#include "cuda/driver.h"
 #include "cuda/tensor_map_cache.h"
 
 namespace cadre::cuda {
@@ -13,17 +12,8 @@ using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*
                             CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                             CUtensorMapFloatOOBfill);
 
-Encode find_encoder() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
-                                                             12000, cudaEnableDefault, &found);
-  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) return nullptr;
-  return reinterpret_cast<Encode>(function);
-}
-
 bool encode(const TensorMapSpec& spec, CUtensorMap* map) {
-  static const Encode encoder = find_encoder();
+  static const auto encoder = driver_function<Encode>("cuTensorMapEncodeTiled");
   if (encoder == nullptr) return false;
   const std::array<uint32_t, 5> steps = {1, 1, 1, 1, 1};
   return encoder(map, spec.type, spec.rank, const_cast<void*>(spec.base), spec.dims.data(),

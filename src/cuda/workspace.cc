@@ -60,12 +60,9 @@ class StreamStates final : public detail::ContextState::Attachment {
   /// can't be asked for during a capture. The old state then lives on, since a captured graph may
   /// use its workspace.
   Status find(const StreamCall& call, cudaStream_t stream, StreamState** state) {
-    unsigned long long id = 0;
     // Null is one stream for ever; cudaStreamPerThread is another one in every thread.
-    if (!call.capturing && stream != nullptr && cudaStreamGetId(stream, &id) != cudaSuccess) {
-      cudaGetLastError();  // a driver without this query
-      id = 0;
-    }
+    const bool asked = !call.capturing && stream != nullptr;
+    const unsigned long long id = asked ? stream_id(stream) : 0;
     const std::scoped_lock lock(mutex_);
     std::unique_ptr<StreamState>& slot = states_[{call.device_index, stream}];
     const bool same_as_before = slot && id != 0 && slot->id == id;
