@@ -2,6 +2,7 @@
 #include "cuda/sm90/list_maps.h"
 
 #include "cuda/ptx/fences.cuh"
+#include "cuda/ptx/pdl.cuh"
 #include "cuda/ptx/tensor_map_replace.cuh"
 
 namespace cadre::sm90 {
@@ -12,6 +13,8 @@ constexpr int kThreads = 256;
 // One block: the verdict over all pointers needs no second kernel.
 __global__ void __launch_bounds__(kThreads)
     list_maps_kernel(const __grid_constant__ MappedLists lists) {
+  ptx::grid_dependency_wait();    // pointers may be an earlier kernel's, and maps in use by one
+  ptx::grid_dependency_launch();  // the product's CTAs get ready meanwhile
   int unaligned = 0;
   for (const MappedList& list : lists.lists) {
     if (list.pointers == nullptr) continue;
@@ -33,7 +36,8 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 Status make_list_maps(const cuda::Launch& launch, const MappedLists& lists) {
-  return cuda::launch_kernel(launch, "list_maps", list_maps_kernel, {.threads = kThreads}, lists);
+  return cuda::launch_kernel(launch, "list_maps", list_maps_kernel,
+                             {.threads = kThreads, .after_prologue = true}, lists);
 }
 
 }  // namespace cadre::sm90
