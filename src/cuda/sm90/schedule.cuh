@@ -64,12 +64,12 @@ class GroupWindow {
         load(first_ + 32);
       }
     }
-    const uint32_t above = __ballot_sync(0xffffffffu, tile_base_ + tiles_end_ > index);
-    const int owner = __ffs(above) - 1;
-    const int token_tiles = from(owner, token_tiles_);
-    const int64_t start = tile_base_ + from64(owner, tiles_end_) - int64_t{token_tiles} * features_;
-    cut(static_cast<uint32_t>(index - start), token_tiles, from(owner, rows_), from(owner, row_),
-        tile);
+    const int64_t position = position_of(index - tile_base_);
+    const int64_t before = tiles_end_ - int64_t{token_tiles_} * features_;
+    const uint32_t holds = __ballot_sync(0xffffffffu, before <= position && position < tiles_end_);
+    const int owner = __ffs(holds) - 1;
+    cut(static_cast<uint32_t>(position - from64(owner, before)), from(owner, token_tiles_),
+        from(owner, rows_), from(owner, row_), tile);
     tile.group = from(owner, group_);
     if (from(owner, zero_) != 0) tile.control |= Tile::kZero << 16;
     const EpilogueArguments& epilogue = args_.epilogue;
@@ -81,6 +81,10 @@ class GroupWindow {
   __device__ int64_t tiles() const { return tile_base_ + tiles_in_window_; }
 
  private:
+  // Weights with rows of features lie apart in memory for tiles that don't run in step
+  // (kernels.md).
+  static constexpr bool kMixes = !Traits::kStreams && Traits::kWeights == ptx::Major::kK;
+
   __device__ int from(int lane, int value) const { return __shfl_sync(0xffffffffu, value, lane); }
   __device__ int64_t from64(int lane, int64_t value) const {
     return __shfl_sync(0xffffffffu, value, lane);
@@ -135,9 +139,29 @@ class GroupWindow {
     if (first_ == 0 && args_.groups.num_groups <= 32 && !tail_done_) fill_last_wave();
   }
 
+  // Positions: first the tiles of groups with several token tiles, then those of the others; or,
+  // where nothing is mixed, group by group.
   __device__ void count_tiles() {
-    tiles_end_ = warp_inclusive_sum<int64_t>(int64_t{token_tiles_} * features_, lane_);
+    const int64_t tiles = int64_t{token_tiles_} * features_;
+    tiles_end_ = warp_inclusive_sum<int64_t>(tiles, lane_);
     tiles_in_window_ = from64(31, tiles_end_);
+    if constexpr (kMixes) {
+      const bool is_long = token_tiles_ > 1;
+      const int64_t long_end = warp_inclusive_sum<int64_t>(is_long ? tiles : 0, lane_);
+      long_tiles_ = from64(31, long_end);
+      tiles_end_ = is_long ? long_end : long_tiles_ + tiles_end_ - long_end;
+    }
+  }
+
+  // Where tile `index` of the window comes from. A group of one token tile is bound by reading its
+  // weights, one of several by its products: tiles of both kinds run beside each other, evenly
+  // mixed, so that neither memory nor the tensor cores wait for the other.
+  __device__ int64_t position_of(int64_t index) const {
+    if (!kMixes || long_tiles_ == 0 || long_tiles_ == tiles_in_window_) return index;
+    const int64_t share = index * long_tiles_;
+    const int64_t of_long = share / tiles_in_window_;  // before this one
+    const bool is_long = share - of_long * tiles_in_window_ + long_tiles_ >= tiles_in_window_;
+    return is_long ? of_long : long_tiles_ + index - of_long;
   }
 
   // All tiles are known: where they would leave CTAs without one in the last wave, the last groups
@@ -196,13 +220,14 @@ class GroupWindow {
   int64_t rows_in_window_ = 0;
   int64_t tile_base_ = 0;  // tiles before this window
   int64_t tiles_in_window_ = 0;
+  int64_t long_tiles_ = 0;  // those of groups with several token tiles
   // This lane's group.
   int row_ = 0;
   int rows_ = 0;
   int group_ = 0;
   int zero_ = 0;
   int token_tiles_ = 0;
-  int64_t tiles_end_ = 0;  // inclusive sum of tiles within the window
+  int64_t tiles_end_ = 0;  // position after its last tile
 };
 
 // The ring's writing side: one warp.
