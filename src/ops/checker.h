@@ -21,9 +21,10 @@ class Checker {
   Status status() const { return status_; }
   std::string_view op() const { return op_; }
 
-  /// Records "op: parts..." unless a failure stands already.
+  /// Records "op: parts..." unless a failure stands already. Cold: what puts a message together is
+  /// kept apart from the checks, which run between two launches with few of their lines cached.
   template <typename... Parts>
-  void fail(const Parts&... parts) {
+  [[gnu::cold]] void fail(const Parts&... parts) {
     if (ok()) status_ = Status::invalid(text(op_, ": ", parts...));
   }
   /// "op: argument = received, expected expected"
