@@ -32,6 +32,7 @@ KernelSet kernels_of(Isa isa) {
   if (isa >= Isa::kAmx) {
     set.bf16 = &kGemmAmxBf16;
     set.int8 = &kGemmAmxInt8;
+    set.f32 = &kGemmAmxF32;
   }
 #endif
   return set;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "core/convert.h"
@@ -13,6 +14,7 @@
 
 namespace cadre::cpu {
 extern const GemmKernel kEmulatedAmxBf16, kEmulatedAmxInt8;
+extern const GemmKernel kGemmAmxF32, kGemmAvx512F32;
 
 namespace {
 
@@ -20,11 +22,12 @@ struct Shape {
   int64_t m, n, k;
 };
 
-// Around tiles of 16 and 32, steps of 32 (64 for int8) and pieces, and with more rows than stay
-// resident.
-constexpr Shape kShapes[] = {{1, 32, 64},   {1, 33, 31},    {4, 96, 2048},  {16, 64, 128},
-                             {17, 31, 65},  {32, 100, 257}, {33, 64, 512},  {48, 65, 300},
-                             {49, 96, 192}, {100, 70, 129}, {65, 160, 1100}};
+// Around tiles of 16 and 32 (f32: 9 x 48), steps of 32 (64 for int8), stretches of panels and
+// pieces, and with more rows than stay resident.
+constexpr Shape kShapes[] = {{1, 32, 64},   {1, 33, 31},    {4, 96, 2048},   {16, 64, 128},
+                             {17, 31, 65},  {32, 100, 257}, {33, 64, 512},   {48, 65, 300},
+                             {49, 96, 192}, {100, 70, 129}, {65, 160, 1100}, {9, 48, 64},
+                             {10, 49, 600}, {3, 300, 1030}};
 
 /// B is [k, n], or [n, k] read as its transpose.
 class Product {
@@ -101,6 +104,7 @@ class EmulatedAmx : public testing::TestWithParam<DType> {
     if (!resolve_isa("avx512", &isa).ok()) GTEST_SKIP() << "no AVX-512, which packing needs";
   }
   const GemmKernel& kernel() const {
+    if (GetParam() == DType::kF32) return kGemmAmxF32;  // no tiles: nothing to emulate
     return GetParam() == DType::kI8 ? kEmulatedAmxInt8 : kEmulatedAmxBf16;
   }
 };
@@ -146,10 +150,24 @@ TEST_P(EmulatedAmx, GivesTheSameBitsForAnyRowsLayoutAndThreads) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, EmulatedAmx, testing::Values(DType::kBF16, DType::kI8),
+INSTANTIATE_TEST_SUITE_P(Types, EmulatedAmx, testing::Values(DType::kBF16, DType::kI8, DType::kF32),
                          [](const auto& param_info) {
-                           return param_info.param == DType::kI8 ? "i8" : "bf16";
+                           return std::string(name_of(param_info.param));
                          });
+
+/// Machines with and without AMX agree on f32.
+TEST(AmxF32, GivesTheBitsOfAvx512) {
+  Isa isa{};
+  if (!resolve_isa("avx512", &isa).ok()) GTEST_SKIP() << "no AVX-512";
+  for (const Shape& shape : kShapes) {
+    for (const bool transposed : {false, true}) {
+      Product product(DType::kF32, shape, transposed);
+      EXPECT_EQ(product.rows(kGemmAmxF32, 0, shape.m, 3),
+                product.rows(kGemmAvx512F32, 0, shape.m, 1))
+          << shape.m << " x " << shape.n << " x " << shape.k << ", " << transposed;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace cadre::cpu

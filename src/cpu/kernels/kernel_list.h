@@ -20,7 +20,7 @@ extern const GemmKernel kGemmVnniInt8;
 extern const GemmKernel kGemmAvx512Bf16;
 #endif
 #if defined(CADRE_HAVE_AMX)
-extern const GemmKernel kGemmAmxBf16, kGemmAmxInt8;
+extern const GemmKernel kGemmAmxBf16, kGemmAmxInt8, kGemmAmxF32;
 #endif
 
 }  // namespace cadre::cpu

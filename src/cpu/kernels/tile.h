@@ -24,6 +24,8 @@ namespace {
 //   kSourceFlip: bits of a granule that packing inverts
 //   void load_source(const char* row, int64_t k_bytes, Vec (&)[kV]), void store_b(char*, Vec)
 //   Vec load_column(const char*), void transpose(Vec (&)[kLanes])
+// and, where a multiply-add can broadcast its value of A itself:
+//   kFirstFoldedRow: from this row on it does; Acc multiply_add_folded(Acc, const char* a, Vec b)
 
 // A transposed block of B takes as many registers as it has lanes; the accumulators need the rest.
 inline constexpr int kMaxColumnRows = 8;
@@ -147,6 +149,13 @@ void multiply_rows(const TileArgs& t) {
         }
       }
       for (int r = 0; r < kRows; ++r) {
+        if constexpr (requires { Op::kFirstFoldedRow; }) {
+          if (r >= Op::kFirstFoldedRow) {
+            for (int v = 0; v < kV; ++v)
+              acc[r][v] = Op::multiply_add_folded(acc[r][v], a + r * kRowBytes, bv[v]);
+            continue;
+          }
+        }
         const typename Op::Vec av = Op::broadcast_a(a + r * kRowBytes);
         for (int v = 0; v < kV; ++v) acc[r][v] = Op::multiply_add(acc[r][v], av, bv[v]);
       }
@@ -190,7 +199,7 @@ void multiply_columns(const TileArgs& t) {
       load_tile<Op, kRows>(acc, static_cast<const char*>(t.acc) + panel * t.acc_panel_bytes);
     }
     const char* columns = static_cast<const char*>(t.b) + panel * t.b_panel_bytes;
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int v = 0; v < Op::kVectors; ++v, columns += kLanes * t.b_column_bytes) {
       const char* a = static_cast<const char*>(t.a);
       const char* step = columns;
