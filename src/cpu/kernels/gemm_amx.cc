@@ -75,20 +75,47 @@ inline void prefetch_accumulators(const char* next, int64_t step) {
     __builtin_prefetch(next + (step * kLinesOfStep + line) * 64, 1, 2);
 }
 
+// Memory serves stretches of so many lines faster than single ones of many rows in turn (16
+// threads: 133 instead of 126 GB/s).
+constexpr int64_t kStretchLines = 4;
+constexpr int64_t kStretchBytes = kStretchLines * 64;
+
+// A step reads a line, or a part of one, of each of kRowsOfStep rows of memory, and the steps of a
+// stretch read them side by side. What they will read `ahead_bytes` later is asked for in whole
+// stretches, those of a part of the rows in each step: as many lines as it reads itself.
+template <int64_t kRowsOfStep, int64_t kRowBytesOfStep>
+inline void prefetch_stretches(const char* step, int64_t index, int64_t row_bytes,
+                               int64_t ahead_bytes) {
+  constexpr int64_t kSteps = kStretchBytes / kRowBytesOfStep;
+  constexpr int64_t kRowsOfPart = kRowsOfStep / kSteps;
+  static_assert(kRowsOfPart * kSteps == kRowsOfStep);
+  const int64_t part = index % kSteps;
+  const char* row = step - part * kRowBytesOfStep + part * kRowsOfPart * row_bytes + ahead_bytes;
+  for (int64_t i = 0; i < kRowsOfPart; ++i, row += row_bytes)
+    for (int64_t line = 0; line < kStretchLines; ++line) __builtin_prefetch(row + line * 64, 0, 2);
+}
+
 // A step of B as the tiles want it, made of B as it lies: rows of columns next to each other, or
-// columns that are contiguous along k.
+// columns that are contiguous along k. It is the step `index` of `count` that lie side by side.
 template <class Loader, BFrom kFrom>
-inline void make_step(const TileArgs& t, const char* b, char* step) {
+inline void make_step(const TileArgs& t, const char* b, int64_t index, int64_t count, char* step) {
   using Elem = typename Loader::Elem;
   constexpr int64_t kStepK = kStepGranules * Loader::kGranuleK;
   constexpr auto kElemBytes = static_cast<int64_t>(sizeof(Elem));
+  constexpr int64_t kRowsOfStep = kFrom == BFrom::kSource ? kStepK : kNr;
+  constexpr int64_t kRowBytesOfStep = (kFrom == BFrom::kSource ? kNr : kStepK) * kElemBytes;
+  constexpr int64_t kSteps = kStretchBytes / kRowBytesOfStep;
+  const int64_t row_bytes = kFrom == BFrom::kSource ? t.b_k_bytes : t.b_column_bytes;
+  int64_t ahead_bytes = t.b_ahead_bytes;
+  if (ahead_bytes != 0 && index < count / kSteps * kSteps) {
+    prefetch_stretches<kRowsOfStep, kRowBytesOfStep>(b, index, row_bytes, ahead_bytes);
+    ahead_bytes = 0;
+  }
   const Elem* const source = reinterpret_cast<const Elem*>(b);
   if constexpr (kFrom == BFrom::kSource) {
-    pack_panel_across<Loader, kNr>(source, t.b_k_bytes / kElemBytes, kStepK, kNr, step,
-                                   t.b_ahead_bytes);
+    pack_panel_across<Loader, kNr>(source, row_bytes / kElemBytes, kStepK, kNr, step, ahead_bytes);
   } else {
-    pack_panel_along<Loader, kNr>(source, t.b_column_bytes / kElemBytes, kStepK, kNr, step,
-                                  t.b_ahead_bytes);
+    pack_panel_along<Loader, kNr>(source, row_bytes / kElemBytes, kStepK, kNr, step, ahead_bytes);
   }
 }
 
@@ -131,7 +158,9 @@ void multiply_panels(const TileArgs& t) {
       if constexpr (kFrom != BFrom::kPanels) {
         char* const made = kept != nullptr ? kept + g * kPanelRowBytes
                                            : steps + g / kStepGranules % 2 * kStepBytes;
-        make_step<Loader, kFrom>(t, b, made);
+        const bool rows = kFrom == BFrom::kSource;
+        make_step<Loader, kFrom>(t, b, rows ? panel : g / kStepGranules,
+                                 rows ? t.panels : t.granules / kStepGranules, made);
         step = made;
       }
       _tile_loadd(6, step, kPanelRowBytes);
