@@ -103,10 +103,27 @@ double cost_of(const WorkUnit& unit, const GemmPlan& plan) {
   return piece_cost(unit.m_end - unit.m_begin, unit.n_end - unit.n_begin, unit.item->k, plan);
 }
 
+/// Quarters of its columns, where B is contiguous along k: parts are then read as fast as the
+/// whole. Of a B that is contiguous along n, parts of rows would come more slowly (16 threads: 3 to
+/// 5 %).
+std::vector<WorkUnit> column_quarters_of(const WorkUnit& unit, const GemmKernel& kernel) {
+  const int64_t columns = unit.n_end - unit.n_begin;
+  const int64_t panels = ceil_div(columns, kernel.nr);
+  const bool whole = unit.packed == nullptr && unit.item->b.col_stride == 1;
+  const int64_t count = whole ? 1 : std::clamp<int64_t>(columns / kMinUnitColumns, 1, 4);
+  std::vector<WorkUnit> parts(static_cast<size_t>(count), unit);
+  for (int64_t i = 0; i < count; ++i) {
+    WorkUnit& part = parts[static_cast<size_t>(i)];
+    part.n_begin = unit.n_begin + panels * i / count * kernel.nr;
+    part.n_end = std::min(unit.n_begin + panels * (i + 1) / count * kernel.nr, unit.n_end);
+  }
+  return parts;
+}
+
 /// Halves of its rows and of its columns, where these are as many as a unit must have. Few rows are
-/// left alone: they are bound by reading B.
+/// bound by reading B, once.
 std::vector<WorkUnit> quarters_of(const WorkUnit& unit, const GemmKernel& kernel) {
-  if (unit.resident) return {unit};
+  if (unit.resident) return column_quarters_of(unit, kernel);
   const int64_t tiles = ceil_div(unit.m_end - unit.m_begin, kernel.mr);
   const int64_t panels = ceil_div(unit.n_end - unit.n_begin, kernel.nr);
   int64_t m_middle = unit.m_begin + tiles / 2 * kernel.mr;

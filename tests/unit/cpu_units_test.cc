@@ -76,6 +76,36 @@ TEST(CpuWorkUnits, TheLastOnesOfManyThreadsAreSmall) {
     EXPECT_LE(work_of(units[i]), work_of(units[0]) * 3 / 10) << i;
 }
 
+/// Few rows: weights that are contiguous along k are read as fast in parts, others are not.
+TEST(CpuWorkUnits, OfFewRowsTheLastOnesAreSmallWhereColumnsAreContiguous) {
+  constexpr int kThreads = 16;
+  constexpr int64_t kColumns = 1500, kK = 2048;
+  for (const bool contiguous : {true, false}) {
+    std::vector<GemmItem> items(100, item_of(4, kColumns, kK));
+    for (GemmItem& item : items) {
+      item.b.row_stride = contiguous ? 1 : kColumns;
+      item.b.col_stride = contiguous ? kK : 1;
+    }
+    const std::vector<WorkUnit> units = make_work_units(items, {}, plan_with(kThreads));
+    std::vector<int64_t> columns(items.size(), 0);
+    for (const WorkUnit& unit : units) {
+      EXPECT_TRUE(unit.resident);
+      // Parts of a product come one after the other and meet.
+      int64_t& end = columns[static_cast<size_t>(unit.item - items.data())];
+      EXPECT_EQ(unit.n_begin, end);
+      end = unit.n_end;
+    }
+    for (const int64_t end : columns) EXPECT_EQ(end, kColumns);
+    if (!contiguous) {
+      EXPECT_EQ(units.size(), items.size());
+      continue;
+    }
+    ASSERT_GT(units.size(), items.size());
+    for (size_t i = units.size() - kThreads; i < units.size(); ++i)
+      EXPECT_LE(units[i].n_end - units[i].n_begin, kColumns * 3 / 10) << i;
+  }
+}
+
 TEST(CpuBlocking, FitsTheCaches) {
   const CacheSizes& caches = cache_sizes();
   EXPECT_GE(caches.l1_bytes, 8 << 10);
