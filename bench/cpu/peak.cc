@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "cpu/cache.h"
 #include "cpu/kernel_table.h"
 
 namespace cadre::bench {
@@ -206,22 +207,24 @@ void read_part(cpu::Isa isa, const char* data, int64_t bytes, int64_t streams, i
 }  // namespace
 
 double measure_read_rate(cpu::Isa isa, int threads, [[maybe_unused]] bool huge_pages) {
-  // Several times the largest caches of today, a part for each thread. Of each way of reading the
-  // median of a few passes, because a single lucky one would be no rate to hold a kernel to; of
-  // these the best, because a kernel may read as it likes.
-  constexpr int64_t kBytes = int64_t{512} << 20;
-  auto* data = static_cast<char*>(std::aligned_alloc(2 << 20, kBytes));
+  // Several times the largest cache, like the weights of few rows, a part for each thread. Of each
+  // way of reading the median of a few passes, because a single lucky one would be no rate to hold
+  // a kernel to; of these the best, because a kernel may read as it likes.
+  constexpr int64_t kLeastBytes = int64_t{512} << 20, kTimesCache = 4, kHugePage = 2 << 20;
+  const int64_t bytes =
+      std::max(kLeastBytes, kTimesCache * cpu::cache_sizes().l3_bytes / kHugePage * kHugePage);
+  auto* data = static_cast<char*>(std::aligned_alloc(kHugePage, static_cast<size_t>(bytes)));
   if (data == nullptr) return 0;
 #if defined(__linux__)
-  if (huge_pages) madvise(data, kBytes, MADV_HUGEPAGE);  // only a wish
+  if (huge_pages) madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // only a wish
 #endif
-  std::memset(data, 1, kBytes);
+  std::memset(data, 1, static_cast<size_t>(bytes));
   double best = 0;
   for (const int64_t streams : {1, 4, 16, 32}) {
     for (const int64_t ahead : {256, 1024, 4096}) {
       std::vector<double> rates;
       for (int pass = 0; pass < 3; ++pass) {
-        const int64_t part = kBytes / threads / 4096 * 4096;
+        const int64_t part = bytes / threads / 4096 * 4096;
         const Clock::time_point start = Clock::now();
 #pragma omp parallel num_threads(threads)
         read_part(isa, data + omp_get_thread_num() * part, part, streams, ahead);
