@@ -138,6 +138,27 @@ def test_without_jit():
         oracle.close(cj.gmm(LHS, RHS, SIZES, bias=BIAS), _plain())
 
 
+CONTRACTING = lax.RaggedDotDimensionNumbers((([0], [0]), ([], [])), [0], [])
+WITHOUT_OFFSET = {
+    "gmm": lambda lhs, rhs, sizes: cj.gmm(lhs, rhs, sizes),
+    "tgmm": lambda lhs, rhs, sizes: cj.tgmm(lhs, lhs, sizes),
+    "bias_grad": lambda lhs, rhs, sizes: cj.bias_grad(lhs, sizes),
+    "ragged_dot": lambda lhs, rhs, sizes: cj.ragged_dot(lhs, rhs, sizes),
+    "contracting": lambda lhs, rhs, sizes: cj.ragged_dot_general(lhs, lhs, sizes, CONTRACTING),
+}
+
+
+@pytest.mark.parametrize("op", WITHOUT_OFFSET)
+def test_a_call_without_jit_copies_nothing_to_the_device(op):
+    """As with lax: what a call adds to its arguments is made where they are."""
+    device = jax.devices()[-1]
+    arguments = [jax.device_put(x, device) for x in (LHS, RHS, SIZES)]
+    with jax.transfer_guard("disallow"):
+        out = WITHOUT_OFFSET[op](*arguments)
+    assert out.devices() == {device}
+    oracle.close(out, WITHOUT_OFFSET[op](LHS, RHS, SIZES))
+
+
 def _plain():
     return oracle.gmm(LHS, RHS, SIZES) + oracle.bias_rows(12, BIAS, SIZES)
 

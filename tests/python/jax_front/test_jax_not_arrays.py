@@ -47,7 +47,7 @@ ARRAYS = [
     for name in (*good, *optional)
     if name not in ("ragged_dot_dimension_numbers", "transpose_weight")
 ]
-NO_ARRAYS = (None, "abc", object(), {"a": 1}, {1}, [[1, 2], [3]], ["a"], [None])
+NO_ARRAYS = (None, "abc", object(), {"a": 1}, {1}, [[1, 2], [3]], ["word"], [None])
 
 
 @pytest.mark.parametrize("op, name", ARRAYS)

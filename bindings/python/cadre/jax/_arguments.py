@@ -1,5 +1,6 @@
 """Checks and canonical forms of arguments, at trace time."""
 
+import functools
 import operator
 
 import jax
@@ -97,10 +98,18 @@ def group_sizes_vector(op, value):
     return value
 
 
-def group_offset(op, value):
+@functools.partial(jax.jit, inline=True, keep_unused=True)
+def zero_beside(array):
+    """A scalar, made by a program that runs where the array is. A zero of the host's would be copied there by every call that
+    isn't compiled."""
+    del array
+    return jnp.zeros((), jnp.int32)
+
+
+def group_offset(op, value, sizes):
     """A scalar i32 or i64, from None, a Python int, or an array of shape () or (1,)."""
     if value is None:
-        return jnp.zeros((), jnp.int32)
+        return zero_beside(sizes)
     value = _integers(op, "group_offset", value)
     if value.shape not in ((), (1,)):
         raise ValueError(f"{op}: group_offset.shape = {value.shape}, expected () or (1,)")

@@ -34,7 +34,7 @@ def gmm(
     _arguments.equal(op, "rhs.k", rhs.shape[inner], "lhs.k", lhs.shape[1])
     sizes = _arguments.group_sizes_vector(op, group_sizes)
     _arguments.weights_fit_sizes(op, rhs, 0, sizes, group_offset is not None)
-    offset = _arguments.group_offset(op, group_offset)
+    offset = _arguments.group_offset(op, group_offset, sizes)
     dtype = _arguments.out_dtype(op, lhs, rhs, preferred_element_type)
     operands = [lhs, rhs, sizes, offset]
     if bias is not None:
@@ -97,7 +97,7 @@ def tgmm(
     num_groups = _arguments.num_groups(
         op, "num_groups", num_groups, sizes.shape[0], group_offset is not None
     )
-    operands = unify(lhs, rhs, sizes, _arguments.group_offset(op, group_offset))
+    operands = unify(lhs, rhs, sizes, _arguments.group_offset(op, group_offset, sizes))
     dtype = _arguments.out_dtype(op, lhs, rhs, preferred_element_type)
     if existing_out is not None:
         shape = (num_groups, lhs.shape[1], rhs.shape[1])
@@ -127,7 +127,7 @@ def bias_grad(dy, group_sizes, *, group_offset=None, num_groups=None, preferred_
     num_groups = _arguments.num_groups(
         op, "num_groups", num_groups, sizes.shape[0], group_offset is not None
     )
-    operands = unify(dy, sizes, _arguments.group_offset(op, group_offset))
+    operands = unify(dy, sizes, _arguments.group_offset(op, group_offset, sizes))
     return bias_grad_p.bind(
         *operands,
         num_groups=num_groups,

@@ -93,7 +93,7 @@ class _Product:
             raise NotImplementedError(
                 f"{op}: group_offset is given, expected none unless the ragged dim is non-contracting"
             )
-        self.offset = _arguments.group_offset(op, group_offset)
+        self.offset = _arguments.group_offset(op, group_offset, self.sizes)
 
     def finished(self, preferred, activation, out_sharding):
         """The product in its final type; an activation sees what the accumulator holds."""
@@ -201,7 +201,7 @@ def _ragged_contracting(product, dtype):
     left = lhs.transpose(*lhs_batch, *lhs_contract, *rows).reshape(*prefix, length, m)
     right = rhs.transpose(*rhs_batch, *rhs_contract, *cols).reshape(*prefix, length, n)
     sizes = product.sizes_over(prefix, rows_each)
-    offset = jnp.zeros((1,) * len(prefix), jnp.int32)
+    offset = product.offset.reshape((1,) * len(prefix))
     # Outer contracting dims are walked as batch dims; their products belong to one sum, rounded once.
     axes = tuple(range(len(batch), len(prefix)))
     out = tgmm_p.bind(
