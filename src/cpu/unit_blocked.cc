@@ -15,6 +15,9 @@ constexpr int64_t kFewTiles = 8;
 constexpr int64_t kCopyAheadRows = 4;
 /// The inner loop packs so many times as often as it prefetches.
 constexpr int64_t kCopySteps = 4;
+/// Row tiles up to which that gains: for more of them packing is a small part, and the second
+/// buffer takes room in L2 from their accumulators.
+constexpr int64_t kBesideTiles = 48;
 
 }  // namespace
 
@@ -221,8 +224,8 @@ void UnitRun::pack_and_multiply(const TileArgs& args, const Block& block, int64_
 
 /// Whether the next block of B is packed beside the products of this one.
 bool UnitRun::packs_beside() const {
-  return kernel_.packs_beside && !unit_.packed && tiles_ > 1 && b_.row_stride == 1 &&
-         b_.col_stride != 1 && b_.dtype == kernel_.source_dtype;
+  return kernel_.packs_beside && !unit_.packed && tiles_ > 1 && tiles_ <= kBesideTiles &&
+         b_.row_stride == 1 && b_.col_stride != 1 && b_.dtype == kernel_.source_dtype;
 }
 
 /// The whole panels of a block whose columns are whole lines, spread over the products of the block
