@@ -6,7 +6,8 @@ usage: check_goals.py GOALS RESULTS_FOLDER [--strict]
 A goal holds for every row of the matching result files whose fields match `where` (a list means any of its
 values, * and ? stand for anything); the worst row counts. `metric` is a field, or two joined by "/" (their quotient); a dot goes into a nested
 field, and "rivals" is the time of the fastest rival over ours. The bar is `at_least` or `at_most`; a `floor` is what
-others reach already, and a goal that is missed says whether it holds. A goal without any row is reported as not measured.
+others reach already, and a goal that is missed says whether it holds; a `limit` says what bounds a goal that is missed, and
+never counts. A goal without any row is reported as not measured.
 With --strict anything but met is an error; otherwise only an unreadable file is.
 """
 import json
@@ -74,6 +75,8 @@ def judge(goal, measured):
     figure = f"{shown}  worst of {len(measured)}: {device}: {worst}"
     if not met and "floor" in goal:
         figure += f" ({'above' if value >= goal['floor'] else 'BELOW'} the floor {goal['floor']})"
+    if not met and "limit" in goal:
+        figure += f" (limit: {goal['limit']})"
     return "met" if met else "missed", figure
 
 

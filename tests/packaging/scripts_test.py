@@ -156,6 +156,13 @@ class Goals(Tree):
             _, lines = self.check(where=where, metric="of_dense", at_least=1.0, floor=floor)
             self.assertIn(f"({word} the floor {floor})", lines[0])
 
+    def test_a_missed_goal_names_its_limit_and_stays_missed(self):
+        where = {"case": "forward", "skew": 0}
+        for bar, verdict, shown in ((1.0, "missed", True), (0.9, "met", False)):
+            _, lines = self.check(where=where, metric="of_dense", at_least=bar, limit="0.95 by memory")
+            self.assertTrue(lines[0].startswith(verdict))
+            self.assertEqual("(limit: 0.95 by memory)" in lines[0], shown)
+
     def test_a_goal_may_be_an_upper_bound(self):
         for bar, count in ((5e-6, "1 met, 0 missed"), (3e-6, "0 met, 1 missed")):
             _, lines = self.check(where={"case": "host cost"}, metric="host_seconds_per_call", at_most=bar)
