@@ -37,6 +37,22 @@ __device__ __forceinline__ void cp_async_16_below(uint32_t destination, const vo
       : "memory");
 }
 
+// The same with two bounds: zeros when either index reaches its limit.
+__device__ __forceinline__ void cp_async_16_below(uint32_t destination, const void* source,
+                                                  int index, int limit, int second_index,
+                                                  int second_limit) {
+  asm volatile(
+      "{\n"
+      ".reg .pred beyond, outside;\n"
+      "setp.ge.s32 beyond, %4, %5;\n"
+      "setp.ge.or.s32 outside, %2, %3, beyond;\n"
+      "cp.async.cg.shared.global [%0], [%1], 16, outside;\n"
+      "}"
+      :
+      : "r"(destination), "l"(source), "r"(index), "r"(limit), "r"(second_index), "r"(second_limit)
+      : "memory");
+}
+
 __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }

@@ -12,7 +12,7 @@
 namespace cadre::sm80 {
 namespace {
 
-constexpr std::string_view kMmaTall = "sm80/mma_192x256x64";
+constexpr std::string_view kMmaEven = "sm80/mma_160x256x64";
 constexpr std::string_view kMmaWide = "sm80/mma_128x256x64";
 constexpr std::string_view kMmaDeep = "sm80/mma_128x128x64";
 constexpr std::string_view kMma = "sm80/mma_128x128x32";
@@ -21,7 +21,7 @@ constexpr std::string_view kTf32 = "sm80/tf32";
 constexpr std::string_view kF32 = "sm80/f32";
 constexpr std::string_view kF64 = "sm80/f64";
 constexpr std::string_view kBiasGrad = "sm80/bias_grad";
-constexpr std::array kKernels = {kMmaTall, kMmaWide, kMmaDeep, kMma,     kInt8,
+constexpr std::array kKernels = {kMmaEven, kMmaWide, kMmaDeep, kMma,     kInt8,
                                  kTf32,    kF32,     kF64,     kBiasGrad};
 
 /// Both operands of one 16-bit type: what the tensor cores take as it is.
@@ -61,24 +61,50 @@ bool is_vector(const plan::OperandLayout& layout, int64_t columns) {
          (layout.placement != Placement::kStacked || layout.group_stride * size % 16 == 0);
 }
 
-/// What tall_kernel.cuh computes: weight gradients of the operands' type without C, whole chunks of
-/// 16 bytes, and at least one tile of them.
-bool takes_tall_tiles(const plan::Problem& problem, const cuda::DeviceProperties& device) {
-  return problem.op == plan::Op::kTgmm && fits<TallShape>(device) &&
-         problem.out.dtype == problem.lhs.dtype && !problem.has_beta && problem.m <= INT32_MAX &&
-         problem.k >= TallShape::kTileM && problem.n >= TallShape::kTileN && problem.k % 8 == 0 &&
-         problem.n % 8 == 0 && is_vector(problem.lhs, problem.k) &&
-         is_vector(problem.rhs, problem.n) && is_vector(problem.out, problem.n);
+/// A stacked operand stored column by column is the same memory as its transpose stored row by row;
+/// the kernels load the latter 16 bytes at a time.
+template <typename Operand>
+bool is_turned(const Operand& operand) {
+  return operand.placement == Placement::kStacked && operand.col_stride != 1 &&
+         operand.row_stride == 1;
 }
 
-/// Measured from 512 rows on; and some tiles for each multiprocessor, since nothing is computed
-/// beside an epilogue.
-bool fills_tall_tiles(const plan::Problem& problem, const cuda::DeviceProperties& device) {
+/// What even_kernel.cuh computes: results of the operands' type without options, whole chunks of 16
+/// bytes, and at least a tile of whatever isn't rows of a gmm.
+bool takes_even_tiles(const plan::Problem& problem, const cuda::DeviceProperties& device) {
+  const bool is_tgmm = problem.op == plan::Op::kTgmm;
+  if (!is_tgmm && problem.op != plan::Op::kGmm) return false;
+  if (!fits<EvenShape>(device) || problem.out.dtype != problem.lhs.dtype || problem.has_beta ||
+      problem.bias.given() || problem.has_row_scale) {
+    return false;
+  }
+  if (problem.n < EvenShape::kTileN || (is_tgmm && problem.k < EvenShape::kTileM) ||
+      problem.n % 8 != 0 || problem.k % 8 != 0 ||
+      std::max({problem.m, problem.k, problem.n}) > INT32_MAX) {
+    return false;
+  }
+  plan::OperandLayout rhs = problem.rhs;
+  bool transposed = problem.transpose_rhs;
+  if (is_turned(rhs)) {
+    std::swap(rhs.row_stride, rhs.col_stride);
+    transposed = !transposed;
+  }
+  return is_vector(problem.lhs, problem.k) && is_vector(rhs, transposed ? problem.k : problem.n) &&
+         is_vector(problem.out, problem.n);
+}
+
+/// Rows that are worth some slices, a deep sum, and some tiles for each multiprocessor, since
+/// nothing is computed beside an epilogue.
+bool fills_even_tiles(const plan::Problem& problem, const cuda::DeviceProperties& device) {
+  const bool is_tgmm = problem.op == plan::Op::kTgmm;
   constexpr int64_t kLeastRows = 256;
+  const int64_t least_depth = is_tgmm ? 256 : 512;
   constexpr int64_t kTilesOfSm = 4;
-  const int64_t tiles = problem.num_local_groups * tiles_of(problem.k, TallShape::kTileM) *
-                        tiles_of(problem.n, TallShape::kTileN);
-  return problem.average_rows >= kLeastRows && tiles >= kTilesOfSm * device.sm_count;
+  const int64_t rows = is_tgmm ? problem.k : problem.average_rows;
+  const int64_t depth = is_tgmm ? problem.average_rows : problem.k;
+  const int64_t tiles = problem.num_local_groups * tiles_of(rows, EvenShape::kTileM) *
+                        tiles_of(problem.n, EvenShape::kTileN);
+  return rows >= kLeastRows && depth >= least_depth && tiles >= kTilesOfSm * device.sm_count;
 }
 
 /// The kernels that compute this problem as the contract demands, best first. All of them add over
@@ -95,8 +121,8 @@ std::vector<std::string_view> candidates(const plan::Problem& problem,
       names.insert(fills_wide_tiles(problem, device) ? names.begin() : names.end(), kMmaWide);
     }
     names.push_back(kMma);
-    if (takes_tall_tiles(problem, device)) {
-      names.insert(fills_tall_tiles(problem, device) ? names.begin() : names.end(), kMmaTall);
+    if (takes_even_tiles(problem, device)) {
+      names.insert(fills_even_tiles(problem, device) ? names.begin() : names.end(), kMmaEven);
     }
     return names;
   }
@@ -118,12 +144,12 @@ plan::Config config_of(std::string_view kernel) {
     config.stages = Shape::kStages;
     config.threads = Shape::kThreads;
   };
-  if (kernel == kMmaTall) {
-    config.tile_m = TallShape::kTileM;
-    config.tile_n = TallShape::kTileN;
-    config.tile_k = TallShape::kBlockElements;
-    config.stages = TallShape::kStages;
-    config.threads = TallShape::kThreads;
+  if (kernel == kMmaEven) {
+    config.tile_m = EvenShape::kTileM;
+    config.tile_n = EvenShape::kTileN;
+    config.tile_k = EvenShape::kBlockElements;
+    config.stages = EvenShape::kStages;
+    config.threads = EvenShape::kThreads;
   }
   if (kernel == kMmaWide) shape_like(WideShape{}, 2);
   if (kernel == kMmaDeep) shape_like(DeepShape{}, 2);
@@ -137,13 +163,9 @@ VectorArguments vector_arguments(const TensorView& view) {
   return {static_cast<const char*>(view.data), view.strides[0], view.dtype};
 }
 
-/// A stacked operand stored column by column is the same memory as its transpose stored row by row;
-/// the kernels load the latter 16 bytes at a time. True when it was turned around.
+/// True when it was turned around.
 bool turn_around(GroupedTensor* tensor) {
-  if (tensor->placement != Placement::kStacked || tensor->col_stride == 1 ||
-      tensor->row_stride != 1) {
-    return false;
-  }
+  if (!is_turned(*tensor)) return false;
   std::swap(tensor->rows, tensor->cols);
   std::swap(tensor->row_stride, tensor->col_stride);
   return true;
@@ -247,7 +269,7 @@ class PortableFamily final : public cuda::KernelFamily {
         .args = args,
         .layout = {.a_k_major = !args.a_rows_along_k, .b_k_major = args.b_rows_along_n},
         .useful_blocks = useful_blocks(problem, config)};
-    if (config.kernel == kMmaTall) return launch_tall(product);
+    if (config.kernel == kMmaEven) return launch_even(product);
     if (config.kernel == kInt8) return launch_int8(product);
     if (config.kernel == kF64) return launch_f64(product);
     if (config.kernel == kF32) return launch_f32(product);

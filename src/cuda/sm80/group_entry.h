@@ -43,19 +43,23 @@ struct alignas(16) GroupEntry {
 };
 static_assert(sizeof(GroupEntry) % 16 == 0, "it is copied 16 bytes at a time");
 
-/// The table at Workspace::scratch(): tile_ends[i] tiles belong to groups 0 .. i, then the entries.
+/// The table at Workspace::scratch(): tile_ends[i] tiles belong to groups 0 .. i, then the entries,
+/// behind a word that counts the tiles that blocks have claimed.
 struct GroupEntries {
+  int32_t* claimed;
   int32_t* tile_ends;
   GroupEntry* entries;
 
   static size_t bytes(int64_t num_groups) {
-    return static_cast<size_t>(num_groups) * (sizeof(int32_t) + sizeof(GroupEntry)) + kSlack;
+    return static_cast<size_t>(num_groups) * (sizeof(int32_t) + sizeof(GroupEntry)) + 2 * kSlack;
   }
   static GroupEntries at(void* scratch, int64_t num_groups) {
     char* start = static_cast<char*>(scratch);
-    const size_t ends =
+    char* ends = start + kSlack;
+    const size_t ends_bytes =
         (static_cast<size_t>(num_groups) * sizeof(int32_t) + kSlack - 1) / kSlack * kSlack;
-    return {reinterpret_cast<int32_t*>(start), reinterpret_cast<GroupEntry*>(start + ends)};
+    return {reinterpret_cast<int32_t*>(start), reinterpret_cast<int32_t*>(ends),
+            reinterpret_cast<GroupEntry*>(ends + ends_bytes)};
   }
 
  private:

@@ -28,7 +28,7 @@ struct ProductLaunch {
 
 Status launch_bf16(const ProductLaunch& product);
 Status launch_f16(const ProductLaunch& product);
-Status launch_tall(const ProductLaunch& product);
+Status launch_even(const ProductLaunch& product);
 Status launch_int8(const ProductLaunch& product);
 Status launch_f32(const ProductLaunch& product);
 Status launch_tf32(const ProductLaunch& product);

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksOfSm)
   Ring<Traits> ring{.stages = ptx::shared_address(shared)};
   Loads loads;
 
-  TileQueue queue(args, reinterpret_cast<TileQueueStorage*>(queue_bytes));
+  TileQueue<> queue(args, reinterpret_cast<TileQueueStorage*>(queue_bytes));
   __syncthreads();
   QueuedTile tile;
   bool more = queue.first(&tile);

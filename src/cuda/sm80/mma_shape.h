@@ -35,23 +35,25 @@ using DeepShape = MmaShape<128, 128, 3, 2>;
 /// 74 KB: fits every GPU from compute capability 8.0, and twice in a multiprocessor of an A100.
 using SmallShape = MmaShape<128, 64, 4, 2>;
 
-/// 187 KB: the weight gradient's own (tall_kernel.cuh). Operands lie in panels of 64 elements.
-struct TallShape {
-  static constexpr int kTileM = 192;
+/// 187 KB: rows cut evenly into tiles of at most five slices (even_kernel.cuh), 80x64 outputs a
+/// warp.
+struct EvenShape {
+  static constexpr int kSliceRows = 32;  ///< 16 of each of two warps
+  static constexpr int kSlices = 5;
+  static constexpr int kTileM = kSlices * kSliceRows;
   static constexpr int kTileN = 256;
   static constexpr int kBlockElements = 64;
   static constexpr int kStages = 3;
   static constexpr int kBlocksOfSm = 1;
-  static constexpr int kSlices = 6;  ///< of 16 rows, of each of two warps
   static constexpr int kWarps = 8;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kPanelElements = 64;
-  static constexpr int kPanelBytes = kBlockElements * kPanelElements * 2;
-  static constexpr int kPanelsA = kTileM / kPanelElements;
-  static constexpr int kPanels = kPanelsA + kTileN / kPanelElements;
+  static constexpr int kPanelBytes = 64 * 128;  ///< 64 lines of 128 bytes
+  static constexpr int kPanelsA = 3;
+  static constexpr int kPanels = kPanelsA + kTileN / 64;
   static constexpr int kStageBytes = kPanels * kPanelBytes;
+  static constexpr int kPlaces = 4;  ///< of tiles, in shared memory
   static constexpr int kSharedBytes =
-      kStages * kStageBytes + kWarps * kStripBytes + kTileQueueBytes;
+      kStages * kStageBytes + kWarps * kStripBytes + kTileQueueBytes + kPlaces * 16;
 };
 
 }  // namespace cadre::sm80

@@ -188,6 +188,7 @@ __device__ void grouped_gemm_entry(const PrepareArguments& args, int64_t group, 
 
 __global__ void __launch_bounds__(kScanThreads)
     prepare_kernel(const __grid_constant__ PrepareArguments args) {
+  if (threadIdx.x == 0) *args.table.claimed = 0;
   if (args.only_if != nullptr && *args.only_if == 0) {
     for (int64_t i = threadIdx.x; i < args.groups.num_local; i += kScanThreads) {
       args.table.tile_ends[i] = 0;

@@ -1,6 +1,7 @@
-// The tiles of a block, found ahead of time: tile t of the grid belongs to block t mod gridDim.x.
-// What global memory knows of a tile is copied into shared memory, asynchronously, while the tile
-// two before it is computed; so nobody waits for it.
+// The tiles of a block, found ahead of time: tile t of the grid belongs to block t mod gridDim.x,
+// or behind the first ones to the block that claims it. What global memory knows of a tile is
+// copied into shared memory, asynchronously, while the tile two before it is computed; so nobody
+// waits for it.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@ namespace cadre::sm80 {
 struct TileQueueStorage {
   GroupEntry entries[4];
   int32_t ends[2][32];
+  int32_t claims[4];  ///< number of tile t at t mod 4
 };
 static_assert(sizeof(TileQueueStorage) <= kTileQueueBytes);
 
@@ -29,6 +31,11 @@ struct QueuedTile {
   int col_tile = 0;
 };
 
+/// Whose tiles cost the same takes them in a fixed order; claims balance those that don't, for a
+/// round trip to memory that one warp waits for (claim()).
+enum class TileOrder { kFixed, kClaimed };
+
+template <TileOrder kOrder = TileOrder::kFixed>
 class TileQueue {
  public:
   /// Finds the first two tiles. All threads of the block call this; a barrier follows.
@@ -58,6 +65,13 @@ class TileQueue {
     return tile;
   }
 
+  __device__ __forceinline__ const GroupEntry& entry_at(int turn) const {
+    return storage_->entries[turn % 4];
+  }
+
+  /// The same of the tile after the current one; 0 when there is none.
+  __device__ __forceinline__ int ahead() const { return next_.before_end; }
+
   /// Called at the beginning of every tile, by all threads: gives the tile after it, and starts the
   /// copies for the one after that. They belong to the next group of copies that is committed, and
   /// must have arrived for all threads before the next call.
@@ -75,6 +89,13 @@ class TileQueue {
   /// Tiles begun.
   __device__ __forceinline__ int turn() const { return turn_; }
 
+  /// Claims the tile of turn() + kGivenTurns: one thread, before every next(), and a barrier later.
+  __device__ __forceinline__ int claim() const { return atomicAdd(args_.table.claimed, 1); }
+  __device__ __forceinline__ void publish(int claimed) const {
+    storage_->claims[(turn_ + kGivenTurns) % 4] =
+        kGivenTurns * static_cast<int>(gridDim.x) + claimed;
+  }
+
  private:
   struct Found {
     int group = -1;
@@ -84,7 +105,11 @@ class TileQueue {
 
   __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
   __device__ __forceinline__ int groups() const { return static_cast<int>(args_.num_groups); }
-  __device__ __forceinline__ static int index_of(int turn) {
+  /// Turns whose tiles are given: a tile is found two turns ahead, with a claim of the turn before.
+  static constexpr int kGivenTurns = 3;
+
+  __device__ __forceinline__ int index_of(int turn) const {
+    if (kOrder == TileOrder::kClaimed && turn >= kGivenTurns) return storage_->claims[turn % 4];
     return static_cast<int>(blockIdx.x) + turn * static_cast<int>(gridDim.x);
   }
 
