@@ -81,9 +81,8 @@ class GroupWindow {
   __device__ int64_t tiles() const { return tile_base_ + tiles_in_window_; }
 
  private:
-  // Weights with rows of features lie apart in memory for tiles that don't run in step
-  // (kernels.md).
-  static constexpr bool kMixes = !Traits::kStreams && Traits::kWeights == ptx::Major::kK;
+  // Where it was measured to gain (kernels.md): warpgroups in turn, weights [g,n,k].
+  static constexpr bool kMixes = Traits::kSharers == 1 && Traits::kWeights == ptx::Major::kK;
 
   __device__ int from(int lane, int value) const { return __shfl_sync(0xffffffffu, value, lane); }
   __device__ int64_t from64(int lane, int64_t value) const {
@@ -145,8 +144,10 @@ class GroupWindow {
     const int64_t tiles = int64_t{token_tiles_} * features_;
     tiles_end_ = warp_inclusive_sum<int64_t>(tiles, lane_);
     tiles_in_window_ = from64(31, tiles_end_);
-    if constexpr (kMixes) {
-      const bool is_long = token_tiles_ > 1;
+    long_tiles_ = 0;
+    const bool is_long = token_tiles_ > 1;
+    // Both kinds: otherwise none of this code is run, which a cold kernel loads from memory.
+    if (kMixes && __any_sync(0xffffffffu, is_long) && __any_sync(0xffffffffu, token_tiles_ == 1)) {
       const int64_t long_end = warp_inclusive_sum<int64_t>(is_long ? tiles : 0, lane_);
       long_tiles_ = from64(31, long_end);
       tiles_end_ = is_long ? long_end : long_tiles_ + tiles_end_ - long_end;
@@ -157,7 +158,7 @@ class GroupWindow {
   // weights, one of several by its products: tiles of both kinds run beside each other, evenly
   // mixed, so that neither memory nor the tensor cores wait for the other.
   __device__ int64_t position_of(int64_t index) const {
-    if (!kMixes || long_tiles_ == 0 || long_tiles_ == tiles_in_window_) return index;
+    if (!kMixes || long_tiles_ == 0) return index;
     const int64_t share = index * long_tiles_;
     const int64_t of_long = share / tiles_in_window_;  // before this one
     const bool is_long = share - of_long * tiles_in_window_ + long_tiles_ >= tiles_in_window_;
@@ -220,7 +221,7 @@ class GroupWindow {
   int64_t rows_in_window_ = 0;
   int64_t tile_base_ = 0;  // tiles before this window
   int64_t tiles_in_window_ = 0;
-  int64_t long_tiles_ = 0;  // those of groups with several token tiles
+  int64_t long_tiles_ = 0;  // those of groups with several token tiles; 0: nothing is mixed
   // This lane's group.
   int row_ = 0;
   int rows_ = 0;

@@ -22,7 +22,6 @@ struct TurnShape {
   static constexpr int kChunks = 3;
   static constexpr int kInputs = 1;  // tiles whose factors are there
   static constexpr bool kWithC = false;
-  static constexpr bool kStreams = false;
 };
 struct TurnShapeWithC : TurnShape {
   static constexpr int kStages = 4;
