@@ -40,6 +40,7 @@ std::string why_no_even_tiles() {
 struct Sides {
   int64_t k;
   int64_t n;
+  DType dtype = DType::kBF16;
 };
 
 class EvenTile : public GpuTest, public testing::WithParamInterface<Sides> {
@@ -69,7 +70,7 @@ class EvenTile : public GpuTest, public testing::WithParamInterface<Sides> {
 
   /// Into a poisoned array of its own.
   GpuArray gmm_on(const char* kernel, Context& context, bool transposed, bool list) {
-    GpuArray out(DType::kBF16, {m, n});
+    GpuArray out(dtype, {m, n});
     const GpuArray& weights = transposed ? w_t : w;
     std::vector<void*> pointers;
     for (int64_t g = 0; g < num_groups; ++g) {
@@ -84,8 +85,8 @@ class EvenTile : public GpuTest, public testing::WithParamInterface<Sides> {
     if (list) {
       call.rhs = GroupedTensor::list(
           pointers.data(), num_groups,
-          transposed ? TensorView::contiguous(pointers.front(), DType::kBF16, {n, k}, kGpu)
-                     : TensorView::contiguous(pointers.front(), DType::kBF16, {k, n}, kGpu));
+          transposed ? TensorView::contiguous(pointers.front(), dtype, {n, k}, kGpu)
+                     : TensorView::contiguous(pointers.front(), dtype, {k, n}, kGpu));
     }
     call.options.config = kernel;
     const Status status = gmm(context, call);
@@ -95,7 +96,7 @@ class EvenTile : public GpuTest, public testing::WithParamInterface<Sides> {
   }
 
   GpuArray tgmm_on(const char* kernel, Context& context, bool list) {
-    GpuArray out(DType::kBF16, {num_groups, k, n});
+    GpuArray out(dtype, {num_groups, k, n});
     std::vector<void*> pointers;
     for (int64_t g = 0; g < num_groups; ++g) {
       pointers.push_back(static_cast<char*>(out.data()) + g * k * n * 2);
@@ -106,9 +107,8 @@ class EvenTile : public GpuTest, public testing::WithParamInterface<Sides> {
                   .out = out.view(),
                   .alpha = kAlpha};
     if (list) {
-      call.out =
-          GroupedTensor::list(pointers.data(), num_groups,
-                              TensorView::contiguous(pointers.front(), DType::kBF16, {k, n}, kGpu));
+      call.out = GroupedTensor::list(pointers.data(), num_groups,
+                                     TensorView::contiguous(pointers.front(), dtype, {k, n}, kGpu));
     }
     call.options.config = kernel;
     const Status status = tgmm(context, call);
@@ -147,15 +147,16 @@ class EvenTile : public GpuTest, public testing::WithParamInterface<Sides> {
     }
   }
 
+  const DType dtype = GetParam().dtype;
   const int64_t k = GetParam().k;
   const int64_t n = GetParam().n;
   const int64_t num_groups = static_cast<int64_t>(kRows.size());
   const int64_t m = std::accumulate(kRows.begin(), kRows.end(), kTailRows);
   GpuArray sizes{DType::kI32, {num_groups}};
-  GpuArray x{DType::kBF16, {m, k}};
-  GpuArray y{DType::kBF16, {m, n}};
-  GpuArray w{DType::kBF16, {num_groups, k, n}};
-  GpuArray w_t{DType::kBF16, {num_groups, n, k}};
+  GpuArray x{dtype, {m, k}};
+  GpuArray y{dtype, {m, n}};
+  GpuArray w{dtype, {num_groups, k, n}};
+  GpuArray w_t{dtype, {num_groups, n, k}};
   Context everything;
   /// One block walks over all tiles, so that loads run on from tile to tile.
   Context one_multiprocessor{[] {
@@ -181,10 +182,12 @@ TEST_P(EvenTile, TakesAnySizes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EvenTile,
-                         testing::Values(Sides{160, 256}, Sides{168, 264}, Sides{360, 520}),
+                         testing::Values(Sides{160, 256}, Sides{168, 264}, Sides{360, 520},
+                                         Sides{168, 264, DType::kF16}),
                          [](const auto& sides) {
                            return std::to_string(sides.param.k) + "x" +
-                                  std::to_string(sides.param.n);
+                                  std::to_string(sides.param.n) +
+                                  (sides.param.dtype == DType::kF16 ? "_f16" : "");
                          });
 
 /// What the kernel doesn't compute is refused, and computed by another one by
