@@ -7,6 +7,7 @@
 
 #include "cuda/sm80/mma_shape.h"
 #include "cuda/sm80/tile_queue.cuh"
+#include "plan/even_cut.h"
 
 namespace cadre::sm80 {
 
@@ -24,13 +25,13 @@ struct EvenPlace {
   __device__ __forceinline__ static EvenPlace of(const QueuedTile& tile) {
     constexpr int kSliceRows = EvenShape::kSliceRows;
     const auto m = static_cast<int>(tile.entry->m);
-    const uint32_t all = (static_cast<uint32_t>(m) + kSliceRows - 1) / uint32_t{kSliceRows};
-    const auto tiles = static_cast<uint32_t>(tile.entry->row_tiles);
-    const auto least = static_cast<int>(all / tiles);
-    const auto higher = static_cast<int>(all - least * tiles);  // tiles with a slice more
+    const plan::EvenCut cut{
+        .slices = (static_cast<uint32_t>(m) + kSliceRows - 1) / uint32_t{kSliceRows},
+        .tiles = static_cast<uint32_t>(tile.entry->row_tiles)};
     EvenPlace place;
-    place.slices = least + (tile.row_tile < higher ? 1 : 0);
-    place.row = (tile.row_tile * least + min(tile.row_tile, higher)) * kSliceRows;
+    int first_slice = 0;
+    cut.tile_at(tile.row_tile, &first_slice, &place.slices);
+    place.row = first_slice * kSliceRows;
     if (kMoveBack) place.row = min(place.row, m - place.slices * kSliceRows);
     place.rows = min(place.slices * kSliceRows, m - place.row);
     place.col =
