@@ -118,9 +118,8 @@ run_ptx_jit() { run_shards ptx_jit 1 1 "$portable" env CUDA_FORCE_PTX_JIT=1 CUDA
 # What is left of a tool's time, for all of its processes together.
 within_limit() { timeout -k 2 "$(($1 > SECONDS ? $1 - SECONDS : 1))" "${@:2}"; }
 
-# racecheck is the slowest tool: on an H200 with 16 cores 107 cases took 84 s in twelve processes, and later, with slower
-# cases among them, more than 140 s. Cases differ by a factor of ten: three times as many short processes as run at once
-# keep all of them busy to the end.
+# racecheck is the slowest tool: on an H200 with 16 cores 114 cases take 102 s, the slowest of them 72 s. Cases differ by a
+# factor of ten and more: three times as many short processes as run at once keep all of them busy to the end.
 run_sanitize() {
   local tool start at_once
   if ! command -v compute-sanitizer >/dev/null; then
