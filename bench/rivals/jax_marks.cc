@@ -1,5 +1,5 @@
-// An XLA FFI handler that records a CUDA event on XLA's stream, where asked for behind a write of memory that empties the L2.
-// Made by jax_marks.py. The driver is taken from the process that loads this: no CUDA is needed to compile it.
+// An XLA FFI handler that records a CUDA event on XLA's stream, where asked for behind a write of
+// memory that empties the L2. Compiled by jax_marks.py; the driver is the one of the process.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -29,8 +29,8 @@ ffi::Error mark(void* stream, ffi::RemainingArgs /*args*/, ffi::RemainingRets /*
   }
   int code = 0;
   if (flushed_bytes > 0) {
-    code = memset_async(static_cast<uint64_t>(flushed), 0, static_cast<size_t>(flushed_bytes),
-                        stream);
+    code =
+        memset_async(static_cast<uint64_t>(flushed), 0, static_cast<size_t>(flushed_bytes), stream);
   }
   if (code == 0) code = event_record(reinterpret_cast<void*>(event), stream);
   if (code != 0) return ffi::Error::Internal("mark: CUDA error " + std::to_string(code));
