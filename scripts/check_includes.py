@@ -26,7 +26,7 @@ THIRD_PARTY = {
     "torch/": ("bindings/torch",),
     "ATen/": (),
     "c10/": (),
-    "xla/": ("bindings/jax",),
+    "xla/": ("bindings/jax", "bench/rivals"),
     "Python.h": (),
     "CLI/": ("cli", "tests", "bench"),
     "nlohmann/": ("cli", "tests", "bench"),
