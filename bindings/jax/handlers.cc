@@ -61,7 +61,7 @@ ffi::Error for_each_entry(const Place& place, const std::vector<int64_t>& batch,
   note_device(place);
   for (int64_t index = 0; index < entries(batch); ++index) {
     const cadre_status_code code = call(index);
-    if (code != CADRE_OK) return to_error(code);
+    if (code != CADRE_OK) return to_error(code, place);
   }
   return ffi::Error::Success();
 }
@@ -141,15 +141,15 @@ ffi::Error bias_grad(const Place& place, ffi::RemainingArgs args,
   });
 }
 
-constexpr Place kHost = {{CADRE_CPU, 0}, nullptr, nullptr, 0};
+Place host_place(bool in_mesh) { return {{CADRE_CPU, 0}, nullptr, nullptr, 0, in_mesh}; }
 
 Place cuda_place(void* stream, int32_t ordinal, ffi::Result<ffi::AnyBuffer>& workspace) {
   return {{CADRE_CUDA, ordinal}, stream, workspace->untyped_data(), workspace->size_bytes()};
 }
 
 ffi::Error gmm_cpu(ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> out, bool transpose_rhs,
-                   int64_t batch_rank, int64_t precision) {
-  return gmm(kHost, args, out, transpose_rhs, batch_rank, precision);
+                   int64_t batch_rank, int64_t precision, bool in_mesh) {
+  return gmm(host_place(in_mesh), args, out, transpose_rhs, batch_rank, precision);
 }
 
 ffi::Error gmm_cuda(void* stream, int32_t ordinal, ffi::RemainingArgs args,
@@ -160,8 +160,8 @@ ffi::Error gmm_cuda(void* stream, int32_t ordinal, ffi::RemainingArgs args,
 }
 
 ffi::Error tgmm_cpu(ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> out, int64_t batch_rank,
-                    int64_t precision) {
-  return tgmm(kHost, args, out, batch_rank, precision);
+                    int64_t precision, bool in_mesh) {
+  return tgmm(host_place(in_mesh), args, out, batch_rank, precision);
 }
 
 ffi::Error tgmm_cuda(void* stream, int32_t ordinal, ffi::RemainingArgs args,
@@ -171,8 +171,8 @@ ffi::Error tgmm_cuda(void* stream, int32_t ordinal, ffi::RemainingArgs args,
 }
 
 ffi::Error bias_grad_cpu(ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> out,
-                         int64_t batch_rank) {
-  return bias_grad(kHost, args, out, batch_rank);
+                         int64_t batch_rank, bool in_mesh) {
+  return bias_grad(host_place(in_mesh), args, out, batch_rank);
 }
 
 ffi::Error bias_grad_cuda(void* stream, int32_t ordinal, ffi::RemainingArgs args,
@@ -209,7 +209,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_gmm_cpu, cadre_jax::gmm_cpu,
                                   .Ret<AnyBuffer>()
                                   .Attr<bool>("transpose_rhs")
                                   .Attr<int64_t>("batch_rank")
-                                  .Attr<int64_t>("precision"));
+                                  .Attr<int64_t>("precision")
+                                  .Attr<bool>("in_mesh"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_gmm_cuda, cadre_jax::gmm_cuda,
                               cadre_jax::on_cuda()
                                   .RemainingArgs()
@@ -224,7 +225,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_tgmm_cpu, cadre_jax::tgmm_cpu,
                                   .RemainingArgs()
                                   .Ret<AnyBuffer>()
                                   .Attr<int64_t>("batch_rank")
-                                  .Attr<int64_t>("precision"));
+                                  .Attr<int64_t>("precision")
+                                  .Attr<bool>("in_mesh"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_tgmm_cuda, cadre_jax::tgmm_cuda,
                               cadre_jax::on_cuda()
                                   .RemainingArgs()
@@ -233,9 +235,12 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_tgmm_cuda, cadre_jax::tgmm_cuda,
                                   .Attr<int64_t>("batch_rank")
                                   .Attr<int64_t>("precision"),
                               {xla::ffi::Traits::kCmdBufferCompatible});
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    cadre_jax_bias_grad_cpu, cadre_jax::bias_grad_cpu,
-    cadre_jax::on_host().RemainingArgs().Ret<AnyBuffer>().Attr<int64_t>("batch_rank"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_bias_grad_cpu, cadre_jax::bias_grad_cpu,
+                              cadre_jax::on_host()
+                                  .RemainingArgs()
+                                  .Ret<AnyBuffer>()
+                                  .Attr<int64_t>("batch_rank")
+                                  .Attr<bool>("in_mesh"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     cadre_jax_bias_grad_cuda, cadre_jax::bias_grad_cuda,
     cadre_jax::on_cuda().RemainingArgs().Ret<AnyBuffer>().Ret<AnyBuffer>().Attr<int64_t>(

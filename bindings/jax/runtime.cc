@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <mutex>
 #include <set>
 
@@ -23,8 +24,14 @@ std::set<int32_t>& devices() {
 
 cadre_context* context() { return shared_context.load(); }
 
-xla::ffi::Error to_error(cadre_status_code code) {
+xla::ffi::Error to_error(cadre_status_code code, const Place& place) {
   using xla::ffi::ErrorCode;
+  if (code != CADRE_OK && place.in_mesh) {
+    std::fprintf(stderr,
+                 "cadre: %s\ncadre: this is on one device of a mesh; where the others wait for it "
+                 "in a collective, XLA will end the process\n",
+                 cadre_status_message());
+  }
   switch (code) {
     case CADRE_OK:
       return xla::ffi::Error::Success();

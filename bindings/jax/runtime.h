@@ -14,13 +14,16 @@ struct Place {
   void* stream;
   void* workspace;
   size_t workspace_size_bytes;
+  bool in_mesh = false;  ///< on the host, where other devices may wait for this one
 };
 
 /// The context that the package shares between its fronts; null before cadre_jax_use_context.
 cadre_context* context();
 
-/// Success, or the message of the failed call with XLA's matching code.
-xla::ffi::Error to_error(cadre_status_code code);
+/// Success, or the message of the failed call with XLA's matching code. In a mesh the message is
+/// also written to stderr: the other devices wait in the next collective, and XLA ends the process
+/// when its patience is over, without having raised anything.
+xla::ffi::Error to_error(cadre_status_code code, const Place& place);
 
 /// Asks the system to back a large result on the host with large pages. XLA maps such memory anew
 /// for every call, and taking it page by page can cost more than the product that fills it.

@@ -238,3 +238,28 @@ def test_sizes_that_would_wrap_around_raise_on_a_cpu(size):
         jax.block_until_ready(out)
     with pytest.raises(at_run_time, match="group_sizes"):
         jax.block_until_ready(cj.ragged_dot_general(lhs, lhs, sizes, INNER_CONTRACTING))
+
+
+@pytest.mark.parametrize("name", ["silu", "gelu", "gelu_tanh"])
+def test_a_gate_multiplies_the_other_half_of_the_columns(name):
+    lhs, rhs = oracle.normal(1, 9, 5), oracle.normal(2, 3, 5, 8)
+    function = {"silu": jax.nn.silu, "gelu": jax.nn.gelu, "gelu_tanh": jax.nn.gelu}[name]
+    gate, up = jnp.split(oracle.gmm(lhs, rhs, SIZES), 2, axis=1)
+    extras = {"fuse_gateup_activation": name, "zero_initialize": True}
+    out = cj.ragged_dot(lhs, rhs, SIZES, activation=jnp.tanh, **extras)
+    oracle.close(out, jnp.tanh(function(gate) * up))
+    half = lambda x: x.astype(jnp.bfloat16)
+    # Rounded once, behind the gate.
+    out = cj.ragged_dot(half(lhs), half(rhs), SIZES, **extras)
+    wide = cj.ragged_dot(half(lhs), half(rhs), SIZES, preferred_element_type=jnp.float32, **extras)
+    assert out.dtype == jnp.bfloat16 and (out == half(wide)).all()
+
+
+def test_gates_that_are_refused_are_named():
+    lhs, rhs = oracle.normal(1, 9, 5), oracle.normal(2, 3, 5, 3)
+    with pytest.raises(NotImplementedError, match="fuse_gateup_activation = 'relu', expected one"):
+        cj.ragged_dot(lhs, rhs, SIZES, fuse_gateup_activation="relu")
+    with pytest.raises(ValueError, match="n = 3, expected an even number for fuse_gateup"):
+        cj.ragged_dot(lhs, rhs, SIZES, fuse_gateup_activation="silu")
+    with pytest.raises(TypeError, match="manual_axis_type is a str, expected a ManualAxisType"):
+        cj.ragged_dot(lhs, rhs, SIZES, manual_axis_type="t")

@@ -1,5 +1,9 @@
 """shard_map with check_vma on, over four devices: experts sharded, tokens sharded, and both."""
 
+import os
+import subprocess
+import sys
+
 import cadre.jax as cj
 import jax
 import jax.numpy as jnp
@@ -78,3 +82,53 @@ def test_tgmm_with_sharded_rows_is_summed():
         oracle.tgmm(lhs[i * M : (i + 1) * M], rhs[i * M : (i + 1) * M], SIZES) for i in range(4)
     ]
     oracle.close(out, sum(parts))
+
+
+def test_the_result_varies_over_the_axes_that_are_asked_for():
+    lhs, rhs = oracle.normal(1, M, K), oracle.normal(2, EXPERTS, K, N)
+    over = lambda *axes: jax.sharding.ManualAxisType(varying=frozenset(axes))
+
+    def body(x, w):
+        out = cj.ragged_dot(x, w, SIZES, manual_axis_type=over("t", "e"))
+        assert jax.typeof(out).manual_axis_type == over("t", "e")
+        with pytest.raises(ValueError, match="manual_axis_type = .* expected all of .*'t'"):
+            cj.ragged_dot(x, w, SIZES, manual_axis_type=over("e"))
+        with pytest.raises(NotImplementedError, match="manual_axis_type = .*varying axes alone"):
+            unreduced = jax.sharding.ManualAxisType(unreduced=frozenset({"t"}))
+            cj.ragged_dot(x, w, SIZES, manual_axis_type=unreduced)
+        return jax.lax.psum(out, "e") / 2
+
+    specs = {"in_specs": (P("t"), P()), "out_specs": P("t")}
+    sharded = jax.shard_map(body, mesh=mesh("t", "e"), check_vma=True, **specs)
+    out = sharded(jnp.concatenate([lhs, lhs]), rhs)
+    oracle.close(out, jnp.concatenate([oracle.gmm(lhs, rhs, SIZES)] * 2))
+
+
+BAD_ON_ONE_DEVICE = """
+import cadre.jax as cj, jax, jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+mesh = jax.make_mesh((4,), ("t",), axis_types=(jax.sharding.AxisType.Auto,))
+body = lambda x, s: jax.lax.psum(cj.gmm(x, jnp.ones((2, 4, 3)), s).sum(), "t")
+specs = {"in_specs": (P("t"), P("t")), "out_specs": P(), "check_vma": False}
+sum_of = jax.jit(jax.shard_map(body, mesh=mesh, **specs))
+print(sum_of(jnp.ones((16, 4)), jnp.array([2, 2] * 4)), flush=True)
+sum_of(jnp.ones((16, 4)), jnp.array([2, 2, 2, 2, 2, -7, 2, 2])).block_until_ready()
+"""
+
+
+@pytest.mark.cpu
+def test_a_bad_size_on_one_device_is_said_before_the_others_wait_in_vain():
+    """XLA ends a process whose collective isn't complete in time; it says nothing of the error that kept a device away."""
+    patience = " --xla_cpu_collective_call_{}_timeout_seconds=1"
+    flags = "--xla_force_host_platform_device_count=4"
+    flags += patience.format("warn_stuck") + patience.format("terminate")
+    result = subprocess.run(
+        [sys.executable, "-c", BAD_ON_ONE_DEVICE],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+        timeout=100,
+    )
+    assert result.stdout == "192.0\n" and result.returncode != 0
+    assert "cadre: gmm: group_sizes[1] = -7, expected 0 or more" in result.stderr

@@ -1,5 +1,7 @@
 """ragged_dot against tokamax's own, and inside it as an `implementation`; needs requirements/tokamax.txt."""
 
+import inspect
+
 import cadre.jax as cj
 import jax
 import jax.numpy as jnp
@@ -74,3 +76,20 @@ def test_quantised_operands_are_left_to_the_next_implementation():
         tokamax.ragged_dot(LHS, rhs, SIZES, implementation=OURS)
     out = tokamax.ragged_dot(LHS, rhs, SIZES, implementation=(cj.ragged_dot, "xla"))
     oracle.close(out, oracle.gmm(LHS, RHS, SIZES), 0.1)
+
+
+@pytest.mark.parametrize(
+    "keyword, value",
+    [("fuse_gateup_activation", "silu"), ("zero_initialize", True), ("manual_axis_type", None)],
+)
+def test_newer_keywords_inside_tokamax(keyword, value):
+    if keyword not in inspect.signature(tokamax.ragged_dot).parameters:
+        pytest.skip(f"this tokamax has no {keyword} yet")
+    if keyword == "manual_axis_type":
+        value = jax.sharding.ManualAxisType()
+    out = tokamax.ragged_dot(LHS, RHS, SIZES, implementation=OURS, **{keyword: value})
+    expected = oracle.gmm(LHS, RHS, SIZES)
+    if keyword == "fuse_gateup_activation":
+        gate, up = jnp.split(expected, 2, axis=1)
+        expected = jax.nn.silu(gate) * up
+    oracle.close(out, expected, TOLERANCE)

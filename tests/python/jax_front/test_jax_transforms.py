@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import jax_oracle as oracle
 import numpy as np
 import pytest
+from cadre.jax import megablox
 from jax import export
+from jax.sharding import PartitionSpec
 
 SIZES = jnp.array([4, 0, 5])
 LHS, RHS = oracle.normal(1, 10, 5), oracle.normal(2, 3, 5, 4)
@@ -95,11 +97,69 @@ numpy.save(f"{folder}/out", exported.call(*numpy.load(f"{folder}/operands.npz").
     oracle.close(np.load(tmp_path / "out.npy"), oracle.gmm(LHS, RHS, SIZES))
 
 
-@pytest.mark.parametrize("transpose_rhs", [False, True])
-def test_backward_moves_no_weights(transpose_rhs):
-    rhs = jnp.swapaxes(RHS, 1, 2) if transpose_rhs else RHS
-    loss = lambda a, b: (cj.gmm(a, b, SIZES, transpose_rhs=transpose_rhs) ** 2).sum()
-    program = jax.jit(jax.grad(loss, (0, 1))).lower(LHS, rhs).compile().as_text().splitlines()
+@pytest.mark.parametrize("offset", [0, 1])
+def test_export_with_every_dim_symbolic_and_an_offset(offset):
+    m, k, n, g, h = export.symbolic_shape("m, k, n, g, h")
+    shapes = ((m, k), (g, k, n), (m, n))
+    lhs, rhs, dout = (jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes)
+    sizes = jax.ShapeDtypeStruct((h,), jnp.int32)
+
+    def both(a, b, c, s):
+        tiling = lambda *dims: dims
+        out = megablox.gmm(a, b, s, jnp.float64, tiling, offset)
+        return out, cj.tgmm(a, c, s, group_offset=offset, num_groups=b.shape[0])
+
+    exported = export.export(jax.jit(both), disabled_checks=CUSTOM_CALLS)(lhs, rhs, dout, sizes)
+    for rows, held in ((10, 2), (17, 1)):
+        a, b, c = oracle.normal(1, rows, 5), oracle.normal(2, held, 5, 4), oracle.normal(3, rows, 4)
+        out, weights = exported.call(a, b, c, SIZES.astype(jnp.int32))
+        oracle.close(out, oracle.gmm(a, b, SIZES, offset=offset))
+        oracle.close(weights, oracle.tgmm(a, c, SIZES, offset, held))
+
+
+@pytest.mark.cpu
+def test_an_exported_program_refuses_more_weights_than_sizes():
+    g, h = export.symbolic_shape("g, h")
+    exported = export.export(
+        jax.jit(lambda a, b, s: cj.gmm(a, b, s, group_offset=0)), disabled_checks=CUSTOM_CALLS
+    )(
+        jax.ShapeDtypeStruct((10, 5), jnp.float64),
+        jax.ShapeDtypeStruct((g, 5, 4), jnp.float64),
+        jax.ShapeDtypeStruct((h,), jnp.int32),
+    )
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="group"):
+        jax.block_until_ready(exported.call(LHS, RHS, jnp.array([4, 5], jnp.int32)))
+
+
+def in_shard_map(lhs, rhs):
+    mesh = jax.make_mesh((4,), ("t",), axis_types=(jax.sharding.AxisType.Auto,))
+    body = lambda a, b: jax.lax.psum((cj.gmm(a, b, SIZES) ** 2).sum(), "t")
+    specs = {"in_specs": (PartitionSpec("t"), PartitionSpec()), "out_specs": PartitionSpec()}
+    return jax.shard_map(body, mesh=mesh, check_vma=True, **specs)(lhs, rhs)
+
+
+# name -> loss of (lhs, rhs), and whether its weights are [g, n, k].
+NOTHING_MOVES = {
+    "gmm": (lambda a, b: (cj.gmm(a, b, SIZES) ** 2).sum(), False),
+    "gmm, transposed": (lambda a, b: (cj.gmm(a, b, SIZES, transpose_rhs=True) ** 2).sum(), True),
+    "ragged_dot": (lambda a, b: (cj.ragged_dot(a, b, SIZES) ** 2).sum(), False),
+    "grouped_linear": (lambda a, b: (cj.grouped_linear(a, b, SIZES) ** 2).sum(), True),
+    "in shard_map": (in_shard_map, False),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.four_devices if "shard_map" in name else ())
+        for name in NOTHING_MOVES
+    ],
+)
+def test_backward_moves_no_weights(name):
+    loss, transposed = NOTHING_MOVES[name]
+    rhs = jnp.swapaxes(RHS, 1, 2) if transposed else RHS
+    lhs = jnp.concatenate([LHS] * 4) if "shard_map" in name else LHS
+    program = jax.jit(jax.grad(loss, (0, 1))).lower(lhs, rhs).compile().as_text().splitlines()
     calls = [line for line in program if "custom-call(" in line]
     assert sum("cadre_gmm" in line for line in calls) == 2
     assert sum("cadre_tgmm" in line for line in calls) == 1

@@ -120,16 +120,22 @@ def group_offset(op, value, sizes):
     return value.astype(jnp.int64 if wide else jnp.int32)
 
 
-def weights_fit_sizes(op, rhs, group_dim, sizes, sharded, error=ValueError):
+def weights_fit_sizes(op, name, weights, group_dim, sizes, sharded, error=ValueError):
     """More sizes than weights are fine where a group_offset says which ones are meant."""
-    local, total = rhs.shape[group_dim], sizes.shape[-1]
-    if local == total or (sharded and local < total):
+    local, total = weights.shape[group_dim], sizes.shape[-1]
+    if local == total or (sharded and _may_be_below(local, total)):
         return
     expected = "at least" if sharded else "exactly"
     raise error(
         f"{op}: group_sizes.shape[{sizes.ndim - 1}] = {total}, "
-        f"expected {expected} rhs.shape[{group_dim}] = {local}"
+        f"expected {expected} {name}.shape[{group_dim}] = {local}"
     )
+
+
+def _may_be_below(local, total):
+    """Of symbolic dims nobody may know before the call runs; the library looks then."""
+    symbolic = export.is_symbolic_dim(local) or export.is_symbolic_dim(total)
+    return symbolic or local < total
 
 
 def num_groups(op, name, value, total, sharded):
@@ -145,7 +151,7 @@ def num_groups(op, name, value, total, sharded):
             ) from error
         if value < 0:
             raise ValueError(f"{op}: {name} = {value}, expected 0 or more")
-    if value == total or (sharded and value < total):
+    if value == total or (sharded and _may_be_below(value, total)):
         return value
     expected = "at most" if sharded else "without a group_offset exactly"
     raise ValueError(f"{op}: {name} = {value}, expected {expected} group_sizes.shape[0] = {total}")
@@ -206,8 +212,15 @@ def existing_out(op, value, dims, shape, dtype):
     return value
 
 
-def positive(op, name, value):
-    """A count that only tunes another library's kernel, checked as it would be there."""
+def positive(op, name, value, instead=""):
+    """A count that only tunes another library's kernel, checked as it would be there. `instead`: what an array may be meant for.
+
+    An array is none: what has values of the device, like a group_offset in the wrong place, would be dropped without a word.
+    """
+    if export.is_symbolic_dim(value):
+        return
+    if isinstance(value, (jax.Array, np.ndarray)):
+        raise TypeError(f"{op}: {name} is an array, expected an integer{instead}")
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{op}: {name} = {value!r}, expected an integer")
     if operator.index(value) < 1:
@@ -219,7 +232,8 @@ def precision(op, value):
 
     None is DEFAULT, whatever jax.default_matmul_precision says.
     """
-    if isinstance(value, (tuple, list)):
+    one = isinstance(value, lax.DotAlgorithm)  # a tuple by itself
+    if isinstance(value, (tuple, list)) and not one:
         if len(value) != 2:
             raise ValueError(f"{op}: precision = {value}, expected one, or one for each operand")
         first, second = (precision(op, each) for each in value)
@@ -232,8 +246,7 @@ def precision(op, value):
         return 0
     if isinstance(value, str):
         value = _named_precision(op, value)
-    known = isinstance(value, (lax.Precision, lax.DotAlgorithmPreset, lax.DotAlgorithm))
-    if not known:
+    if not one and not isinstance(value, (lax.Precision, lax.DotAlgorithmPreset)):
         raise ValueError(f"{op}: precision = {value!r}, expected one that lax knows")
     name = getattr(value, "name", str(value))
     if name in _F32_ACCURACY:

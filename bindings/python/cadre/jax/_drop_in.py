@@ -24,7 +24,8 @@ def gmm(
     sizes = _arguments.group_sizes_vector(op, group_sizes)
     _tiling.check(op, tiling, *lhs.shape, rhs.shape[1 if transpose_rhs else 2])
     dtype = _f32_unless(preferred_element_type)
-    return _ops.gmm(
+    return _ops.gmm_of(
+        op,
         lhs,
         rhs,
         sizes,
@@ -57,7 +58,8 @@ def tgmm(
         op, "num_actual_groups", num_actual_groups, sizes.shape[0], sharded=True
     )
     dtype = _f32_unless(preferred_element_type)
-    return _ops.tgmm(
+    return _ops.tgmm_of(
+        op,
         lhs.T,
         rhs,
         sizes,

@@ -27,13 +27,42 @@ def gmm(
     group_offset: with it, group_sizes may describe more groups than rhs holds, and rhs[0] is group group_offset; rows of
     groups that rhs doesn't hold are zero. existing_out: [m, n]; rows of rhs's groups are replaced, all others are kept.
     """
-    op = "gmm"
-    lhs = _arguments.array(op, "lhs", lhs, 2)
-    rhs = _arguments.array(op, "rhs", rhs, 3)
+    return gmm_of(
+        "gmm",
+        lhs,
+        rhs,
+        group_sizes,
+        transpose_rhs=transpose_rhs,
+        bias=bias,
+        group_offset=group_offset,
+        existing_out=existing_out,
+        preferred_element_type=preferred_element_type,
+        precision=precision,
+    )
+
+
+def gmm_of(
+    op,
+    lhs,
+    rhs,
+    group_sizes,
+    *,
+    names=("lhs", "rhs"),
+    transpose_rhs=False,
+    bias=None,
+    group_offset=None,
+    existing_out=None,
+    preferred_element_type=None,
+    precision=None,
+):
+    """gmm on behalf of an op whose operands are called so: errors speak of what the user wrote."""
+    left, right = names
+    lhs = _arguments.array(op, left, lhs, 2)
+    rhs = _arguments.array(op, right, rhs, 3)
     inner, outer = (2, 1) if transpose_rhs else (1, 2)
-    _arguments.equal(op, "rhs.k", rhs.shape[inner], "lhs.k", lhs.shape[1])
+    _arguments.equal(op, f"{right}.k", rhs.shape[inner], f"{left}.k", lhs.shape[1])
     sizes = _arguments.group_sizes_vector(op, group_sizes)
-    _arguments.weights_fit_sizes(op, rhs, 0, sizes, group_offset is not None)
+    _arguments.weights_fit_sizes(op, right, rhs, 0, sizes, group_offset is not None)
     offset = _arguments.group_offset(op, group_offset, sizes)
     dtype = _arguments.out_dtype(op, lhs, rhs, preferred_element_type)
     operands = [lhs, rhs, sizes, offset]
@@ -89,7 +118,32 @@ def tgmm(
     lhs: [m, k]. rhs: [m, n]. num_groups: how many groups the result has, from group_offset on (default: all of
     group_sizes). existing_out: [g, k, n], added to the result. An empty group gives zeros.
     """
-    op = "tgmm"
+    return tgmm_of(
+        "tgmm",
+        lhs,
+        rhs,
+        group_sizes,
+        group_offset=group_offset,
+        num_groups=num_groups,
+        existing_out=existing_out,
+        preferred_element_type=preferred_element_type,
+        precision=precision,
+    )
+
+
+def tgmm_of(
+    op,
+    lhs,
+    rhs,
+    group_sizes,
+    *,
+    group_offset=None,
+    num_groups=None,
+    existing_out=None,
+    preferred_element_type=None,
+    precision=None,
+):
+    """tgmm on behalf of another op."""
     lhs = _arguments.array(op, "lhs", lhs, 2)
     rhs = _arguments.array(op, "rhs", rhs, 2)
     _arguments.equal(op, "rhs.m", rhs.shape[0], "lhs.m", lhs.shape[0])
@@ -148,10 +202,12 @@ def grouped_linear(
     precision=None,
 ):
     """x[r] @ weight[group(r)]^T + bias[group(r)]. weight: [g, n, k], or [g, k, n] with transpose_weight=False."""
-    return gmm(
+    return gmm_of(
+        "grouped_linear",
         x,
         weight,
         group_sizes,
+        names=("x", "weight"),
         transpose_rhs=transpose_weight,
         bias=bias,
         group_offset=group_offset,
@@ -167,14 +223,15 @@ def grouped_mlp(
 
     gate_up: [g, k, 2h], the gate's columns first. down: [g, h, k_out].
     """
-    _arguments.function("grouped_mlp", "activation", activation)
-    gate_up = _arguments.array("grouped_mlp", "gate_up", gate_up, 3)
+    op = "grouped_mlp"
+    _arguments.function(op, "activation", activation)
+    gate_up = _arguments.array(op, "gate_up", gate_up, 3)
     if gate_up.shape[-1] % 2:
-        raise ValueError(
-            f"grouped_mlp: gate_up.shape[2] = {gate_up.shape[-1]}, expected an even number"
-        )
-    hidden = gmm(x, gate_up, group_sizes, group_offset=group_offset, precision=precision)
-    gate, up = jnp.split(hidden, 2, axis=-1)
-    return gmm(
-        activation(gate) * up, down, group_sizes, group_offset=group_offset, precision=precision
-    )
+        raise ValueError(f"{op}: gate_up.shape[2] = {gate_up.shape[-1]}, expected an even number")
+
+    def product(names, lhs, rhs):
+        shared = {"group_offset": group_offset, "precision": precision}
+        return gmm_of(op, lhs, rhs, group_sizes, names=names, **shared)
+
+    gate, up = jnp.split(product(("x", "gate_up"), x, gate_up), 2, axis=-1)
+    return product(("hidden", "down"), activation(gate) * up, down)

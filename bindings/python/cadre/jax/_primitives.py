@@ -300,9 +300,16 @@ def _attributes(names, params):
     }
 
 
+def _in_mesh(avals):
+    """Inside shard_map, where other devices may wait for this one in a collective."""
+    manual = jax.sharding.AxisType.Manual
+    return any(manual in aval.sharding.mesh.axis_types for aval in avals)
+
+
 def _lower_cpu(name, names, context, *operands, **params):
     _handlers.register()
-    return jax.ffi.ffi_lowering(name)(context, *operands, **_attributes(names, params))
+    attributes = _attributes(names, params) | {"in_mesh": _in_mesh(context.avals_in)}
+    return jax.ffi.ffi_lowering(name)(context, *operands, **attributes)
 
 
 def _lower_cuda(name, names, context, *operands, **params):

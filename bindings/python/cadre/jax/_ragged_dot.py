@@ -24,15 +24,21 @@ def ragged_dot(
     out_sharding=None,
     *,
     activation=None,
+    manual_axis_type=None,
+    zero_initialize=False,
+    fuse_gateup_activation=None,
     ragged_dot_dimension_numbers=None,
 ):
     """lax.ragged_dot: lhs [m, k], rhs [g, k, n], group_sizes [g] -> [m, n]; rows behind the last group are zero.
 
-    Beyond lax: group_offset works (shape () or (1,)), vmap is complete, int8 gives int32. `activation` (applied before the
-    result is rounded to its type), tokamax's GroupSizes and ragged_dot_dimension_numbers (which make it ragged_dot_general)
-    are accepted, so that the function can be passed in tokamax's `implementation=(cadre.jax.ragged_dot,)`.
+    Beyond lax: group_offset works (shape () or (1,)), vmap is complete, int8 gives int32. What tokamax passes on is accepted, so
+    that the function can stand in its `implementation=(cadre.jax.ragged_dot,)`: GroupSizes, `activation` (applied before the
+    result is rounded to its type), `fuse_gateup_activation` ("silu", "gelu" or "gelu_tanh", likewise: the first half of the
+    columns is activated and multiplies the second), `manual_axis_type` (what the result varies over inside shard_map),
+    `zero_initialize` (rows of no group are zero anyway) and ragged_dot_dimension_numbers, which make it ragged_dot_general.
     """
     op = "ragged_dot"
+    del zero_initialize
     if ragged_dot_dimension_numbers is not None:
         return ragged_dot_general(
             lhs,
@@ -44,13 +50,16 @@ def ragged_dot(
             group_offset,
             out_sharding,
             activation=activation,
+            manual_axis_type=manual_axis_type,
+            fuse_gateup_activation=fuse_gateup_activation,
         )
     _arguments.refuse_quantized(op, lhs, rhs)
     lhs, rhs = _arguments.as_array(op, "lhs", lhs), _arguments.as_array(op, "rhs", rhs)
     if lhs.ndim != 2 or rhs.ndim != 3:
         raise TypeError(f"{op}: lhs.ndim = {lhs.ndim} and rhs.ndim = {rhs.ndim}, expected 2 and 3")
     product = _Product(op, lhs, rhs, group_sizes, _PLAIN, precision, group_offset)
-    return product.finished(preferred_element_type, activation, out_sharding)
+    functions = _functions(op, fuse_gateup_activation, activation)
+    return product.finished(preferred_element_type, functions, manual_axis_type, out_sharding)
 
 
 def ragged_dot_general(
@@ -64,16 +73,69 @@ def ragged_dot_general(
     out_sharding=None,
     *,
     activation=None,
+    manual_axis_type=None,
+    zero_initialize=False,
+    fuse_gateup_activation=None,
 ):
     """lax.ragged_dot_general in its three modes; see its documentation for the dimension numbers.
 
     group_offset is for the mode whose ragged dim is a non-contracting one: in the other modes nothing says how many
-    groups are local.
+    groups are local. The keywords are those of ragged_dot.
     """
+    del zero_initialize
     op, numbers = "ragged_dot_general", ragged_dot_dimension_numbers
     _arguments.refuse_quantized(op, lhs, rhs)
     product = _Product(op, lhs, rhs, group_sizes, numbers, precision, group_offset)
-    return product.finished(preferred_element_type, activation, out_sharding)
+    functions = _functions(op, fuse_gateup_activation, activation)
+    return product.finished(preferred_element_type, functions, manual_axis_type, out_sharding)
+
+
+_GATES = {
+    "silu": jax.nn.silu,
+    "gelu": jax.nn.gelu,
+    "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+}
+
+
+def _functions(op, gate, activation):
+    """What is applied to a product, in this order."""
+    functions = []
+    if gate is not None:
+        if gate not in _GATES:
+            raise NotImplementedError(
+                f"{op}: fuse_gateup_activation = {gate!r}, expected one of {', '.join(_GATES)}"
+            )
+        functions.append(lambda out: _gated(op, _GATES[gate], out))
+    if activation is not None:
+        _arguments.function(op, "activation", activation)
+        functions.append(activation)
+    return functions
+
+
+def _gated(op, function, out):
+    if out.shape[-1] % 2:
+        raise ValueError(
+            f"{op}: n = {out.shape[-1]}, expected an even number for fuse_gateup_activation"
+        )
+    gate, up = jnp.split(out, 2, axis=-1)
+    return function(gate) * up
+
+
+def _varying_as(op, wanted, out):
+    """Cast to vary over these manual axes (shard_map), which must hold those that it varies over."""
+    if not isinstance(wanted, jax.sharding.ManualAxisType):
+        raise TypeError(
+            f"{op}: manual_axis_type is a {type(wanted).__name__}, expected a ManualAxisType"
+        )
+    varying = jax.typeof(out).manual_axis_type.varying
+    if wanted.unreduced or wanted.reduced:
+        raise NotImplementedError(f"{op}: manual_axis_type = {wanted}, expected varying axes alone")
+    if not varying <= wanted.varying:
+        raise ValueError(
+            f"{op}: manual_axis_type = {wanted}, expected all of the operands' axes {sorted(varying)}"
+        )
+    missing = tuple(sorted(wanted.varying - varying))
+    return lax.pcast(out, missing, to="varying") if missing else out
 
 
 class _Product:
@@ -95,17 +157,17 @@ class _Product:
             )
         self.offset = _arguments.group_offset(op, group_offset, self.sizes)
 
-    def finished(self, preferred, activation, out_sharding):
-        """The product in its final type; an activation sees what the accumulator holds."""
+    def finished(self, preferred, functions, manual_axis_type, out_sharding):
+        """The product in its final type; functions see what the accumulator holds."""
         final = _arguments.out_dtype(self.op, self.lhs, self.rhs, preferred)
         if out_sharding is not None:
             _arguments.sharding(self.op, out_sharding)
-        if activation is not None:
-            _arguments.function(self.op, "activation", activation)
-        if activation is None:
-            out = self.of_type(final)
-        else:
-            out = activation(self.of_type(_arguments.accumulator(final))).astype(final)
+        out = self.of_type(_arguments.accumulator(final) if functions else final)
+        for function in functions:
+            out = function(out)
+        out = out.astype(final)
+        if manual_axis_type is not None:
+            out = _varying_as(self.op, manual_axis_type, out)
         return out if out_sharding is None else jax.sharding.reshard(out, out_sharding)
 
     def of_type(self, dtype):
@@ -153,7 +215,8 @@ def _ragged_rows(product, dtype):
     lhs, rhs, numbers = product.lhs, product.rhs, product.numbers
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = numbers.dot_dimension_numbers
     (group,) = numbers.rhs_group_dimensions
-    _arguments.weights_fit_sizes(product.op, rhs, group, product.sizes, product.sharded, TypeError)
+    sharded, sizes = product.sharded, product.sizes
+    _arguments.weights_fit_sizes(product.op, "rhs", rhs, group, sizes, sharded, TypeError)
     rows = _others(lhs, lhs_contract, lhs_batch)
     cols = _others(rhs, rhs_contract, rhs_batch, [group])
     position = rows.index(product.ragged_dim)

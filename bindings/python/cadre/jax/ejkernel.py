@@ -1,12 +1,14 @@
-"""ejKernel's grouped_matmul and transposed_grouped_matmul, with their positional order.
+"""ejKernel's grouped_matmul and transposed_grouped_matmul, in the positional order of the functions behind its grouped_matmulv2 on a TPU.
 
 Beyond ejKernel: any m without padding, a defined tail (zero), gradients of every operand. `tiling`,
-`input_buffer_count` and `interpret` are TPU arguments: they are checked or ignored, and change no result.
+`input_buffer_count` and `interpret` are TPU arguments: the first two are checked, and none changes a result.
 """
 
 import jax.numpy as jnp
 
 from . import _arguments, _drop_in
+
+_INSTEAD = "; group_offset is the seventh argument here, or a keyword"
 
 
 def grouped_matmul(
@@ -29,7 +31,7 @@ def grouped_matmul(
     """
     del interpret
     op = "grouped_matmul"
-    _arguments.positive(op, "input_buffer_count", input_buffer_count)
+    _arguments.positive(op, "input_buffer_count", input_buffer_count, _INSTEAD)
     return _drop_in.gmm(
         op,
         lhs,
@@ -60,7 +62,7 @@ def transposed_grouped_matmul(
     """lhs [k, m], rhs [m, n] -> [num_actual_groups, k, n]; existing_out is added."""
     del interpret
     op = "transposed_grouped_matmul"
-    _arguments.positive(op, "input_buffer_count", input_buffer_count)
+    _arguments.positive(op, "input_buffer_count", input_buffer_count, _INSTEAD)
     return _drop_in.tgmm(
         op,
         lhs,
