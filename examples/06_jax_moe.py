@@ -1,8 +1,11 @@
-"""A layer of experts in JAX: route, sort, multiply, weigh; a few steps of training under jit."""
+"""A layer of experts in JAX: route, sort, multiply, weigh; a few steps of training under jit, then with the experts on all devices."""
+
+import math
 
 import cadre.jax
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 
 TOKENS, DIM, HIDDEN, EXPERTS, TOP_K, STEPS = 64, 16, 32, 8, 2, 20
 
@@ -16,13 +19,32 @@ def parameters(key):
     }
 
 
-def experts_layer(p, x):
-    """Each token goes to its TOP_K experts; their outputs are summed with the router's weights."""
+def experts_layer(p, x, group_offset=None):
+    """Each token goes to its TOP_K experts; their outputs are summed with the router's weights.
+
+    group_offset: the first of the experts in p where these aren't all; rows of others come back as zeros.
+    """
     weights, experts = jax.lax.top_k(jax.nn.softmax(x @ p["router"]), TOP_K)
     order = jnp.argsort(experts.reshape(-1), stable=True)  # rows sorted by expert
     sizes = jnp.bincount(experts.reshape(-1), length=EXPERTS)  # stays on the device
-    rows = cadre.jax.grouped_mlp(x[order // TOP_K], p["gate_up"], p["down"], sizes)
+    rows = cadre.jax.grouped_mlp(
+        x[order // TOP_K], p["gate_up"], p["down"], sizes, group_offset=group_offset
+    )
     return jnp.zeros_like(x).at[order // TOP_K].add(rows * weights.reshape(-1)[order][:, None])
+
+
+def sharded_layer(p, x):
+    """The same with the experts dealt out to the devices: each multiplies the rows of its own, and the sum holds all."""
+    devices = jax.devices()[: math.gcd(jax.device_count(), EXPERTS)]
+    axis_types = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((len(devices),), ("experts",), axis_types=axis_types, devices=devices)
+
+    def on_one_device(p, x):
+        offset = jax.lax.axis_index("experts") * p["gate_up"].shape[0]
+        return jax.lax.psum(experts_layer(p, x, offset), "experts")
+
+    specs = {"router": P(), "gate_up": P("experts"), "down": P("experts")}
+    return jax.shard_map(on_one_device, mesh=mesh, in_specs=(specs, P()), out_specs=P())(p, x)
 
 
 @jax.jit
@@ -44,6 +66,15 @@ def main():
         losses.append(float(value))
     print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f} in {STEPS} steps")
     assert losses[-1] < 0.8 * losses[0], "the loss did not fall"
+
+    # Gradients pass through shard_map as well.
+    gradients = [
+        jax.jit(jax.grad(lambda p, layer=layer: ((layer(p, x) - target) ** 2).mean()))(p)
+        for layer in (experts_layer, sharded_layer)
+    ]
+    for one, sharded in zip(*map(jax.tree.leaves, gradients), strict=True):
+        assert jnp.allclose(one, sharded, atol=1e-5), "the sharded layer differs"
+    print(f"experts on {jax.device_count()} device(s): the same gradients")
 
 
 if __name__ == "__main__":

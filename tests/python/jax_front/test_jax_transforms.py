@@ -1,7 +1,9 @@
 """jit with traced sizes, scan, checkpoint, export, and what the compiled program holds."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import cadre.jax as cj
 import jax
@@ -78,6 +80,12 @@ def test_export_of_the_gradient_with_a_symbolic_number_of_rows():
         gradients = restored.call(lhs, RHS, bias, SIZES.astype(jnp.int32))
         wanted = oracle.on_host(jax.grad(expected, (0, 1, 2)))(lhs, RHS, bias, SIZES)
         oracle.all_close(gradients, wanted)
+
+
+def test_the_package_installs_what_export_needs():
+    project = (Path(__file__).resolve().parents[3] / "pyproject.toml").read_text()
+    (extra,) = re.findall(r"^jax = \[(.*?)\]", project, re.MULTILINE)
+    assert "flatbuffers" in extra
 
 
 def test_an_exported_program_runs_in_a_process_that_traces_nothing(tmp_path):
