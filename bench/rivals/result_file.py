@@ -56,7 +56,7 @@ def command_of(script, arguments):
     variables = [f"{name}={value}" for name, value in environment().items()]
     words = [*variables, "python", f"bench/rivals/{script}", *arguments]
     for before in range(len(words) - 1):
-        if words[before] == "--json":
+        if words[before] in ("--json", "--bench", "--marks"):
             words[before + 1] = "FILE"
     return shlex.join(words)
 

@@ -22,8 +22,8 @@ OPS = {
     "gmm": (cj.gmm, ROWS, ("bias", "group_offset", "existing_out"), {}),
     "tgmm": (cj.tgmm, WEIGHTS, ("group_offset", "existing_out"), {}),
     "bias_grad": (cj.bias_grad, {"dy": LHS, "group_sizes": SIZES}, ("group_offset",), {}),
-    "grouped_linear": (cj.grouped_linear, LINEAR, ("bias",), {"x": "lhs", "weight": "rhs"}),
-    "grouped_mlp": (cj.grouped_mlp, MLP, ("group_offset",), {"x": "lhs", "down": "rhs"}),
+    "grouped_linear": (cj.grouped_linear, LINEAR, ("bias",), {}),
+    "grouped_mlp": (cj.grouped_mlp, MLP, ("group_offset",), {}),
     "ragged_dot": (cj.ragged_dot, ROWS, ("group_offset",), {}),
     "ragged_dot_general": (
         cj.ragged_dot_general,

@@ -1,5 +1,6 @@
 """jit with traced sizes, scan, checkpoint, export, and what the compiled program holds."""
 
+import math
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import jax_oracle as oracle
 import numpy as np
 import pytest
-from cadre.jax import megablox
+from cadre.jax import _workspace, megablox
 from jax import export
 from jax.sharding import PartitionSpec
 
@@ -123,6 +124,21 @@ def test_export_with_every_dim_symbolic_and_an_offset(offset):
         out, weights = exported.call(a, b, c, SIZES.astype(jnp.int32))
         oracle.close(out, oracle.gmm(a, b, SIZES, offset=offset))
         oracle.close(weights, oracle.tgmm(a, c, SIZES, offset, held))
+
+
+@pytest.mark.parametrize(
+    "shapes", ["a, b, c", "a, b, 16384", "a, 8192, 8192", "64, a, 1048576"], ids=str
+)
+def test_the_arrays_that_a_workspace_is_asked_for_never_overlap(shapes):
+    shape = export.symbolic_shape(shapes)
+    avals = [jax.core.ShapedArray(dims, np.dtype(np.float64)) for dims in (shape, shape[1:])]
+    few, many = _workspace.symbolic_extents(avals, 0)
+    assert few == 64 <= many <= 1 << 20
+    for extent in (few, many):
+        views = _workspace._Views(0, extent)
+        placed = [views.tensor(aval) for aval in avals]
+        first, second = (view.data for view in placed)
+        assert first + 8 * math.prod(placed[0].shape[:3]) <= second < 1 << 63
 
 
 @pytest.mark.cpu

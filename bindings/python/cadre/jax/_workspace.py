@@ -1,6 +1,7 @@
 """How much device workspace a CUDA call needs, asked of libcadre while the call is lowered."""
 
 import ctypes
+import math
 
 from .. import _dtypes, _library, _structs
 
@@ -8,14 +9,29 @@ from .. import _dtypes, _library, _structs
 _FIRST_ADDRESS = 1 << 46
 _ADDRESS_STEP = 1 << 44
 
-# What a symbolic dim may turn out to be: a few rows or very many.
-_SYMBOLIC = (64, 1 << 20)
+_FEW, _VERY_MANY = 64, 1 << 20
 
 
 def size_bytes(name, operands, result, params):
     """The largest workspace of any batch entry, at least 1."""
-    sizes = [_size(name, operands, result, params, extent) for extent in _SYMBOLIC]
-    return max(1, *sizes)
+    extents = symbolic_extents((*operands, result), params["batch_rank"])
+    return max(1, *(_size(name, operands, result, params, extent) for extent in extents))
+
+
+def symbolic_extents(avals, batch_rank):
+    """What a symbolic dim may turn out to be: a few, or very many but no more than keep arrays with several of them apart."""
+    many = _VERY_MANY
+    while many > _FEW and any(_bytes(aval, batch_rank, many) > _ADDRESS_STEP for aval in avals):
+        many //= 2
+    return _FEW, many
+
+
+def _bytes(aval, batch_rank, symbolic_extent):
+    return math.prod(_dims(aval, batch_rank, symbolic_extent)) * aval.dtype.itemsize
+
+
+def _dims(aval, batch_rank, symbolic_extent):
+    return [dim if isinstance(dim, int) else symbolic_extent for dim in aval.shape[batch_rank:]]
 
 
 def _size(name, operands, result, params, extent):
@@ -61,8 +77,7 @@ class _Views:
         self._kept = []
 
     def tensor(self, aval):
-        shape = aval.shape[self._batch_rank :]
-        dims = [dim if isinstance(dim, int) else self._symbolic_extent for dim in shape]
+        dims = _dims(aval, self._batch_rank, self._symbolic_extent)
         view = _structs.Tensor()
         view.data = self._address
         self._address += _ADDRESS_STEP
