@@ -1,8 +1,7 @@
 // Bad sizes on the device through every Hopper kernel, on few multiprocessors: nothing outside is
 // touched, and out has the bits that the portable kernels give for the sizes as the contract counts
 // them. The bad group lies among the first or beyond a warp's 32.
-#include "tests/gpu/gpu_fixture.h"
-#include "tests/gpu/hopper_subjects.h"
+#include "tests/gpu/hopper_fixture.h"
 
 namespace cadre::tests {
 namespace {
@@ -34,23 +33,9 @@ std::vector<int64_t> good_sizes() {
   return sizes;
 }
 
-class HopperFaults : public HopperTest, public testing::WithParamInterface<std::string> {
+class HopperFaults : public HopperKernelTest {
  protected:
-  void SetUp() override {
-    HopperTest::SetUp();
-    if (IsSkipped()) return;
-    lhs.fill_random(1);
-    rhs.fill_random(2);
-    rows.fill_random(3);
-  }
-
-  static const HopperSubject& subject() { return *find_hopper_subject(GetParam()); }
-
-  static CallOptions pinned() {
-    CallOptions options;
-    if (!subject().kernel.empty()) options.config = subject().kernel.c_str();
-    return options;
-  }
+  HopperFaults() : HopperKernelTest({kM, kK, kN, kGroups}) {}
 
   /// `call(context, out, sizes, options)` on every bad vector of sizes; `out` starts the same.
   template <typename Call>
@@ -85,17 +70,6 @@ class HopperFaults : public HopperTest, public testing::WithParamInterface<std::
       }
     }
   }
-
-  /// Fewer than there are tiles.
-  Context context{[] {
-    ContextOptions options = BackendUnderTest::options_for(GetParam());
-    options.sm_count = 3;
-    return options;
-  }()};
-  Context portable = portable_context();
-  GpuArray lhs{DType::kBF16, {kM, kK}};
-  GpuArray rhs{DType::kBF16, {kGroups, kK, kN}};
-  GpuArray rows{DType::kBF16, {kM, kN}};
 };
 
 TEST_P(HopperFaults, BadSizesInGmm) {
@@ -106,12 +80,7 @@ TEST_P(HopperFaults, BadSizesInGmm) {
     expect_faults(
         out, expected,
         [&](Context& on, const GpuArray& to, const GpuArray& sizes, const CallOptions& options) {
-          return gmm(on, {.lhs = lhs.view(),
-                          .rhs = rhs.view(),
-                          .group_sizes = sizes.sizes(),
-                          .out = to.view(),
-                          .accumulate = accumulate,
-                          .options = options});
+          return run_gmm(on, to, sizes, accumulate, options);
         });
   }
 }
@@ -127,12 +96,7 @@ TEST_P(HopperTgmmFaults, BadSizesInTgmm) {
     expect_faults(
         out, expected,
         [&](Context& on, const GpuArray& to, const GpuArray& sizes, const CallOptions& options) {
-          return tgmm(on, {.lhs = lhs.view(),
-                           .rhs = rows.view(),
-                           .group_sizes = sizes.sizes(),
-                           .out = to.view(),
-                           .accumulate = accumulate,
-                           .options = options});
+          return run_tgmm(on, to, sizes, accumulate, options);
         });
   }
 }

@@ -1,7 +1,6 @@
 // Captured calls of the Hopper kernels with so few CTAs that each takes many tiles: every replay
 // has the bits of the portable kernel.
-#include "tests/gpu/gpu_fixture.h"
-#include "tests/gpu/hopper_subjects.h"
+#include "tests/gpu/hopper_fixture.h"
 
 namespace cadre::tests {
 namespace {
@@ -10,23 +9,18 @@ constexpr int64_t kM = 640, kK = 136, kN = 264, kGroups = 5;
 const std::vector<std::vector<int64_t>> kSizes = {
     {130, 0, 97, 13, 390}, {0, 0, 0, 0, 0}, {0, 0, 640, 0, 0}, {1, 200, 64, 330, 35}};
 
-class HopperGraph : public HopperTest, public testing::WithParamInterface<std::string> {
+class HopperGraph : public HopperKernelTest {
  protected:
+  HopperGraph() : HopperKernelTest({kM, kK, kN, kGroups}) {}
+
   void SetUp() override {
-    HopperTest::SetUp();
-    if (IsSkipped()) return;
-    lhs.fill_random(1);
-    rhs.fill_random(2);
-    rows.fill_random(3);
-    sizes.set(kSizes[0]);
+    HopperKernelTest::SetUp();
+    if (!IsSkipped()) sizes.set(kSizes[0]);
   }
 
-  static const HopperSubject& subject() { return *find_hopper_subject(GetParam()); }
-
   CallOptions options() const {
-    CallOptions options;
+    CallOptions options = pinned();
     options.stream = static_cast<cudaStream_t>(stream);
-    if (!subject().kernel.empty()) options.config = subject().kernel.c_str();
     return options;
   }
 
@@ -60,17 +54,7 @@ class HopperGraph : public HopperTest, public testing::WithParamInterface<std::s
     cudaGraphExecDestroy(graph);
   }
 
-  /// Fewer than there are tiles, whatever the subject has.
-  Context context{[] {
-    ContextOptions options = BackendUnderTest::options_for(GetParam());
-    options.sm_count = 3;
-    return options;
-  }()};
-  Context portable = portable_context();
   TestStream stream;
-  GpuArray lhs{DType::kBF16, {kM, kK}};
-  GpuArray rhs{DType::kBF16, {kGroups, kK, kN}};
-  GpuArray rows{DType::kBF16, {kM, kN}};
   GpuArray sizes{DType::kI32, {kGroups}};
 };
 
@@ -81,12 +65,7 @@ TEST_P(HopperGraph, GmmOfManyTilesReplays) {
     GpuArray expected(DType::kBF16, {kM, kN});
     expect_replays(out, expected,
                    [&](Context& on, const GpuArray& to, const CallOptions& call_options) {
-                     return gmm(on, {.lhs = lhs.view(),
-                                     .rhs = rhs.view(),
-                                     .group_sizes = sizes.sizes(),
-                                     .out = to.view(),
-                                     .accumulate = accumulate,
-                                     .options = call_options});
+                     return run_gmm(on, to, sizes, accumulate, call_options);
                    });
   }
 }
@@ -101,12 +80,7 @@ TEST_P(HopperTgmmGraph, TgmmOfManyTilesReplays) {
     GpuArray expected(DType::kF32, {kGroups, kK, kN});
     expect_replays(out, expected,
                    [&](Context& on, const GpuArray& to, const CallOptions& call_options) {
-                     return tgmm(on, {.lhs = lhs.view(),
-                                      .rhs = rows.view(),
-                                      .group_sizes = sizes.sizes(),
-                                      .out = to.view(),
-                                      .accumulate = accumulate,
-                                      .options = call_options});
+                     return run_tgmm(on, to, sizes, accumulate, call_options);
                    });
   }
 }
