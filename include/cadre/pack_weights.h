@@ -12,9 +12,9 @@
 
 namespace cadre {
 
-/// Owns a packed copy. gmm uses it when it is given as GmmArgs::packed_rhs on the CPU; the rhs of
-/// that call must have the shape and type of the packed one, and is read in its place only where
-/// the call needs another kernel than the one packed for (another isa or type of lhs).
+/// Owns a packed copy. gmm uses it when it is given as GmmArgs::packed_rhs, on the CPU alone; the
+/// rhs of that call must have the shape and type of the packed one, and is read in its place only
+/// where the call needs another kernel than the one packed for (another isa or type of lhs).
 class CADRE_API PackedWeights {
  public:
   PackedWeights();

@@ -77,9 +77,7 @@ class CpuBackend final : public plan::Backend {
     lower(problem, operands, &call);
     std::vector<const PackedMatrix*> packed;
     if (operands.packed_rhs != nullptr) {
-      Status status =
-          match_packed_weights(*operands.packed_rhs, problem, call.items, plan, &packed);
-      if (!status.ok()) return status;
+      packed = packed_matrices(*operands.packed_rhs, call.items, plan);
     }
     for (const GemmItem& rows : call.zero_rows) zero(rows);
     return multiply_items(call.items, plan, std::move(packed));
@@ -92,6 +90,11 @@ class CpuBackend final : public plan::Backend {
     // f32 operands: the kernel that widens everything, whatever the types of dy and bias.
     if (Status status = make_plan(config, DType::kF32, problem, &plan); !status.ok()) return status;
     return bias_grad(problem, args, offsets, plan);
+  }
+
+  Status pack_weights(const detail::ContextState& context, const PackWeightsArgs& args,
+                      DType compute, std::unique_ptr<PackedWeights::State>* packed) const override {
+    return make_packed_weights(context, args, compute, packed);
   }
 
  private:

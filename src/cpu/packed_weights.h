@@ -1,31 +1,29 @@
-// What a PackedWeights holds, and whether a call can use it.
+// Weights packed for one CPU kernel: making them, and finding those of a call's products.
 #pragma once
 
+#include <memory>
 #include <vector>
 
-#include "cadre/pack_weights.h"
 #include "cpu/gemm_driver.h"
 #include "cpu/packed_matrix.h"
 #include "cpu/scratch.h"
+#include "plan/context_state.h"
+#include "plan/packed_weights.h"
 
-namespace cadre {
+namespace cadre::cpu {
 
-struct PackedWeights::State {
-  DType dtype = DType::kInvalid;
-  int64_t num_groups = 0;
-  cpu::PackedLayout layout{};  ///< of one group
-  int64_t group_bytes = 0;
-  cpu::Scratch memory;
-  std::vector<cpu::PackedMatrix> groups;
+struct CpuPackedWeights final : PackedWeights::State {
+  Scratch memory;
+  std::vector<PackedMatrix> groups;
 };
 
-namespace cpu {
+/// Packs what has been checked, args.lhs_dtype filled in.
+Status make_packed_weights(const detail::ContextState& context, const PackWeightsArgs& args,
+                           DType compute, std::unique_ptr<PackedWeights::State>* packed);
 
-/// Ok and one entry for each item (null where `packed` serves another kernel), or an error when
-/// `packed` isn't of the problem's rhs.
-Status match_packed_weights(const PackedWeights& packed, const plan::Problem& problem,
-                            const std::vector<GemmItem>& items, const GemmPlan& plan,
-                            std::vector<const PackedMatrix*>* matrices);
+/// One entry for each item, or none at all where `packed` serves another kernel than the plan's.
+std::vector<const PackedMatrix*> packed_matrices(const PackedWeights& packed,
+                                                 const std::vector<GemmItem>& items,
+                                                 const GemmPlan& plan);
 
-}  // namespace cpu
-}  // namespace cadre
+}  // namespace cadre::cpu

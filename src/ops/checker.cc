@@ -110,6 +110,16 @@ void Checker::grouped(std::string_view argument, const GroupedTensor& tensor,
       expect(tensor.pointers != nullptr, joined(argument, ".pointers"), "null", tensor.num_groups,
              " pointers");
     }
+    if (!varies) {
+      const int64_t row_stride =
+          plan::row_stride_of(tensor, {tensor.rows.uniform, tensor.cols.uniform});
+      MemorySpan span;
+      expect(span_of(TensorView::strided(nullptr, tensor.dtype,
+                                         {tensor.rows.uniform, tensor.cols.uniform},
+                                         {row_stride, tensor.col_stride}),
+                     &span),
+             joined(argument, ".strides"), "beyond 64-bit addresses", "an extent below 2^63 bytes");
+    }
     if (!ok() || !on_host || nulls == NullPointers::kUnchecked) return;
     for (int64_t i = 0; i < tensor.num_groups && !empty; ++i) {
       const plan::MatrixDims dims = plan::dims_of(tensor, i);

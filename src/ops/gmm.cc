@@ -4,6 +4,7 @@
 #include "ops/dispatch.h"
 #include "ops/guarded.h"
 #include "ops/problem_of.h"
+#include "plan/packed_weights.h"
 
 namespace cadre {
 namespace {
@@ -58,6 +59,22 @@ void check_vector(Checker& checker, std::string_view argument, const TensorView&
   checker.expect(vector.shape[0] == problem.m, joined(argument, ".shape[0]"), vector.shape[0],
                  "lhs.m = ", problem.m);
   checker.same_device(argument, vector.device, "lhs", problem.device);
+}
+
+/// Weights packed ahead are those of this call's rhs, as far as can be seen.
+void check_packed_rhs(Checker& checker, const PackedWeights& packed, const plan::Problem& problem) {
+  checker.expect(problem.device.kind == DeviceKind::kCpu, "packed_rhs", "given",
+                 "none because lhs.device = ", ops::device_name(problem.device));
+  const PackedWeights::State* state = packed.state();
+  checker.expect(state != nullptr, "packed_rhs", "empty", "what pack_weights has filled");
+  if (!checker.ok()) return;
+  if (state->dtype == problem.rhs.dtype && state->num_groups == problem.num_local_groups &&
+      state->k == problem.k && state->n == problem.n) {
+    return;
+  }
+  checker.fail("packed_rhs = ", name_of(state->dtype), " [", state->num_groups, ", k ", state->k,
+               ", n ", state->n, "], expected rhs = ", name_of(problem.rhs.dtype), " [",
+               problem.num_local_groups, ", k ", problem.k, ", n ", problem.n, "]");
 }
 
 Status check(const GmmArgs& args, Call* call) {
@@ -134,8 +151,9 @@ Status check(const GmmArgs& args, Call* call) {
   problem.has_bias_scale = args.bias_scale.given();
   problem.has_row_scale = args.row_scale.given();
   problem.compute = ops::compute_dtype(args.lhs.dtype, args.rhs.dtype, args.out.dtype);
+  if (args.packed_rhs != nullptr) check_packed_rhs(checker, *args.packed_rhs, problem);
   call->nothing_to_do = problem.m == 0 || problem.n == 0;
-  return {};
+  return checker.status();
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cadre/bias_grad.h"
 #include "cadre/context.h"
+#include "cadre/pack_weights.h"
 #include "cadre/status.h"
 #include "plan/config.h"
 #include "plan/context_state.h"
@@ -45,6 +47,14 @@ class Backend {
   virtual Status run_bias_grad(detail::ContextState& context, const Problem& problem,
                                const Config& config, const BiasGradArgs& args,
                                const std::vector<int64_t>& host_offsets) const = 0;
+
+  /// Packs weights that have been checked for products with lhs of args.lhs_dtype, summed in
+  /// `compute`.
+  virtual Status pack_weights(const detail::ContextState& /*context*/,
+                              const PackWeightsArgs& /*args*/, DType /*compute*/,
+                              std::unique_ptr<PackedWeights::State>* /*packed*/) const {
+    return Status::unsupported("packs no weights");
+  }
 
   /// Waits for the stream and reports faults met on the device since the last report.
   virtual Status check(detail::ContextState& /*context*/, Device /*device*/,

@@ -83,6 +83,13 @@ const Row<GmmArgs> kGmmRows[] = {
        g.rhs = GroupedTensor::list(nullptr, kGroups, f32(a.rhs, {kK, kN}));
      },
      "gmm: rhs.pointers = null, expected 3 pointers"},
+    {"strides of a list",
+     [](GmmArgs& g, Arrays& a) {
+       constexpr int64_t kFar = int64_t{1} << 62;
+       const auto like = TensorView::strided(a.rhs, DType::kF32, {kK, kN}, {kFar, 1});
+       g.rhs = GroupedTensor::list(a.pointers, kGroups, like);
+     },
+     "gmm: rhs.strides = beyond 64-bit addresses, expected an extent below 2^63 bytes"},
     {"null in a list of results",
      [](GmmArgs& g, Arrays& a) {
        g.out = GroupedTensor::list(a.null_in_list, kGroups, f32(a.out, {3, kN}));

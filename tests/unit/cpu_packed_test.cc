@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -136,16 +137,169 @@ TEST(PackedWeights, ForAnotherKernelTheWeightsThemselvesAreUsed) {
   EXPECT_EQ(got, expected);
 }
 
+struct BadWeights {
+  const char* message;
+  std::function<void(PackWeightsArgs&)> spoil;
+  StatusCode code = StatusCode::kInvalid;
+};
+
 TEST(PackedWeights, BadArgumentsNameThemselves) {
+  constexpr int64_t kHuge = int64_t{1} << 40;
+  static const Layer layer(DType::kF32, false, {1, 2, 1}, 2, 2);
+  static void* one_null[] = {const_cast<char*>(layer.rhs.data()), nullptr,
+                             const_cast<char*>(layer.rhs.data())};
+  static const int64_t k_of_group[] = {2, 2, 2};
+  const auto one = [] { return TensorView::contiguous(layer.rhs.data(), DType::kF32, {2, 2}); };
+  const BadWeights rows[] = {
+      {"pack_weights: rhs = nothing, expected one stacked tensor or a list of pointers",
+       [](PackWeightsArgs& w) { w.rhs = {}; }},
+      {"pack_weights: rhs = rows of one tensor, expected one stacked tensor or a list of pointers",
+       [&](PackWeightsArgs& w) { w.rhs = one(); }},
+      {"pack_weights: rhs.pointers[1] = null, expected a pointer",
+       [&](PackWeightsArgs& w) { w.rhs = GroupedTensor::list(one_null, 3, one()); }},
+      {"pack_weights: rhs.pointers = null, expected 3 pointers",
+       [&](PackWeightsArgs& w) { w.rhs = GroupedTensor::list(nullptr, 3, one()); }},
+      {"pack_weights: rhs.data = null, expected a pointer",
+       [](PackWeightsArgs& w) { w.rhs.data = nullptr; }},
+      {"pack_weights: rhs.num_groups = -1, expected 0 or more",
+       [](PackWeightsArgs& w) { w.rhs.num_groups = -1; }},
+      {"pack_weights: rhs.rows = -2, expected 0 or more",
+       [](PackWeightsArgs& w) { w.rhs.rows = -2; }},
+      {"pack_weights: rhs.cols = -2, expected 0 or more",
+       [](PackWeightsArgs& w) { w.rhs.cols = -2; }},
+      {"pack_weights: rhs.rows = per-group, expected one shape for all groups",
+       [&](PackWeightsArgs& w) {
+         one_null[1] = one_null[0];
+         w.rhs = GroupedTensor::list(one_null, 3, one());
+         w.rhs.rows = GroupSizes(k_of_group, DType::kI64, 3);
+       }},
+      {"pack_weights: rhs.strides = beyond 64-bit addresses, expected an extent below 2^63 bytes",
+       [](PackWeightsArgs& w) {
+         w.rhs = TensorView::contiguous(layer.rhs.data(), DType::kF32, {kHuge, 4096, 4096});
+       }},
+      {"pack_weights: rhs.strides = beyond 64-bit addresses, expected an extent below 2^63 bytes",
+       [](PackWeightsArgs& w) {
+         w.rhs = GroupedTensor::list(
+             one_null, 3, TensorView::contiguous(layer.rhs.data(), DType::kF32, {kHuge, kHuge}));
+       }},
+      // One matrix for all groups is a valid rhs, and so are matrices without elements; a copy for
+      // each group is more than there can be.
+      {"pack_weights: no memory for 1099511627776 packed matrices of [4096, 4096]",
+       [](PackWeightsArgs& w) {
+         w.rhs = TensorView::strided(layer.rhs.data(), DType::kF32, {kHuge, 4096, 4096}, {0, 0, 0});
+       },
+       StatusCode::kInternal},
+      {"pack_weights: no memory for 2 packed matrices of [1099511627776, 1099511627776]",
+       [](PackWeightsArgs& w) {
+         w.rhs = TensorView::strided(layer.rhs.data(), DType::kF32, {2, kHuge, kHuge}, {0, 0, 0});
+       },
+       StatusCode::kInternal},
+      {"pack_weights: no memory for 1099511627776 packed matrices of [0, 8]",
+       [](PackWeightsArgs& w) {
+         w.rhs = TensorView::contiguous(nullptr, DType::kF32, {kHuge, 0, 8});
+       },
+       StatusCode::kInternal},
+      {"pack_weights: rhs.device = cuda:1, expected cpu",
+       [](PackWeightsArgs& w) {
+         w.rhs.device = {DeviceKind::kCuda, 1};
+       }},
+      {"pack_weights: rhs.pointers.device = cuda:0, expected rhs.device = cpu",
+       [&](PackWeightsArgs& w) {
+         w.rhs = GroupedTensor::list(one_null, 3, one(), {DeviceKind::kCuda, 0});
+       }},
+      {"pack_weights: rhs.dtype = 99, expected a known dtype",
+       [](PackWeightsArgs& w) { w.rhs.dtype = static_cast<DType>(99); }},
+      {"pack_weights: rhs.dtype = i64, expected f64, f32, bf16, f16 or i8",
+       [](PackWeightsArgs& w) { w.rhs.dtype = DType::kI64; }},
+      {"pack_weights: lhs_dtype = i64, expected f64, f32, bf16, f16 or i8",
+       [](PackWeightsArgs& w) { w.lhs_dtype = DType::kI64; }},
+      {"pack_weights: lhs_dtype = e4m3, expected f64, f32, bf16, f16 or i8",
+       [](PackWeightsArgs& w) { w.lhs_dtype = DType::kE4M3; }},
+      {"pack_weights: out_dtype = i32, expected f64, f32, bf16 or f16",
+       [](PackWeightsArgs& w) { w.out_dtype = DType::kI32; }},
+      {"pack_weights: out_dtype = i8, expected f64, f32, bf16 or f16",
+       [](PackWeightsArgs& w) { w.out_dtype = DType::kI8; }},
+  };
   Context context;
   PackedWeights packed;
-  EXPECT_THAT(pack_weights(context, {}, &packed).message(), testing::HasSubstr("rhs"));
-  const Layer layer(DType::kF32, false, {1}, 2, 2);
-  EXPECT_THAT(
-      pack_weights(context, {.rhs = layer.rhs_view(), .lhs_dtype = DType::kI64}, &packed).message(),
-      testing::HasSubstr("lhs_dtype = i64"));
+  ASSERT_TRUE(pack_weights(context, {.rhs = layer.rhs_view()}, &packed).ok());
+  const size_t size_bytes = packed.size_bytes();
+  for (const BadWeights& row : rows) {
+    PackWeightsArgs args{.rhs = layer.rhs_view()};
+    row.spoil(args);
+    const Status status = pack_weights(context, args, &packed);
+    EXPECT_EQ(status.code(), row.code) << row.message;
+    EXPECT_THAT(status.message(), testing::StartsWith(row.message));
+    EXPECT_EQ(packed.size_bytes(), size_bytes) << "what was packed before is kept";
+  }
+  EXPECT_EQ(pack_weights(context, {.rhs = layer.rhs_view()}, nullptr).message(),
+            "pack_weights: packed = null, expected an object");
+}
+
+/// No groups, or matrices without elements, with no memory at all behind them.
+TEST(PackedWeights, OfNothingAreValid) {
+  const std::initializer_list<int64_t> shapes[] = {{0, 3, 4}, {2, 0, 40}, {2, 3, 0}};
+  for (const auto& shape : shapes) {
+    Context context;
+    PackedWeights packed;
+    const TensorView rhs = TensorView::contiguous(nullptr, DType::kF32, shape);
+    ASSERT_TRUE(pack_weights(context, {.rhs = rhs}, &packed).ok());
+    EXPECT_FALSE(packed.empty());
+    const int64_t groups = rhs.shape[0], k = rhs.shape[1], n = rhs.shape[2];
+    const Layer layer(DType::kF32, false, std::vector<int64_t>(static_cast<size_t>(groups), 3), k,
+                      n);
+    std::vector<char> out;
+    const Status status = layer.run({}, &packed, &out);
+    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_THAT(out, testing::Each(0));
+  }
+}
+
+/// Whether anything is to be computed or not, and on whatever backend.
+TEST(PackedWeights, OfAnotherLayerAreAnError) {
+  const Layer layer(DType::kF32, false, {0, 0}, 30, 20);
+  const Layer more_groups(DType::kF32, false, {1, 1, 1}, 30, 20);
+  const Layer other_k(DType::kF32, false, {1, 1}, 31, 20);
+  const Layer turned(DType::kF32, true, {1, 1}, 20, 30);
+  const Layer other_type(DType::kBF16, false, {1, 1}, 30, 20);
   std::vector<char> out;
-  EXPECT_THAT(layer.run({}, &packed, &out).message(), testing::HasSubstr("packed_rhs is empty"));
+  PackedWeights packed;
+  EXPECT_EQ(layer.run({}, &packed, &out).message(),
+            "gmm: packed_rhs = empty, expected what pack_weights has filled");
+  Context context;
+  for (const auto& [other, received] :
+       {std::pair{&more_groups, "f32 [3, k 30, n 20]"}, std::pair{&other_k, "f32 [2, k 31, n 20]"},
+        std::pair{&turned, "f32 [2, k 20, n 30]"},
+        std::pair{&other_type, "bf16 [2, k 30, n 20]"}}) {
+    ASSERT_TRUE(pack_weights(context,
+                             {.rhs = other->rhs_view(), .transpose_rhs = other->transpose_rhs},
+                             &packed)
+                    .ok());
+    for (const char* backend : {"", "cpu", "reference"}) {
+      const Status status = layer.run({.backend = backend}, &packed, &out);
+      EXPECT_EQ(status.code(), StatusCode::kInvalid);
+      EXPECT_EQ(status.message(), std::string("gmm: packed_rhs = ") + received +
+                                      ", expected rhs = f32 [2, k 30, n 20]");
+    }
+  }
+}
+
+/// They would be ignored there.
+TEST(PackedWeights, ForTensorsOfAGpuAreAnError) {
+  const Layer layer(DType::kF32, false, {2}, 3, 4);
+  Context context;
+  PackedWeights packed;
+  ASSERT_TRUE(pack_weights(context, {.rhs = layer.rhs_view()}, &packed).ok());
+  const Device gpu{DeviceKind::kCuda, 0};
+  std::vector<float> out(8);
+  GmmArgs args;
+  args.lhs = TensorView::contiguous(layer.lhs.data(), DType::kF32, {2, 3}, gpu);
+  args.rhs = TensorView::contiguous(layer.rhs.data(), DType::kF32, {1, 3, 4}, gpu);
+  args.out = TensorView::contiguous(out.data(), DType::kF32, {2, 4}, gpu);
+  args.group_sizes = GroupSizes(layer.sizes.data(), DType::kI64, 1);
+  args.packed_rhs = &packed;
+  EXPECT_EQ(gmm(context, args).message(),
+            "gmm: packed_rhs = given, expected none because lhs.device = cuda:0");
 }
 
 }  // namespace
