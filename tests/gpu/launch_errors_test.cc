@@ -1,5 +1,7 @@
 // What the backend refuses before a launch, and how a launch that fails is reported.
 #include "cuda/kernel_family.h"
+#include "cuda/sm90/launch_gmm.h"
+#include "cuda/sm90/tgmm_launch.h"
 #include "tests/gpu/gpu_fixture.h"
 #include "tests/gpu/noop_kernel.h"
 
@@ -54,6 +56,72 @@ TEST_F(LaunchErrors, AStreamIsAskedForItsDevice) {
   EXPECT_TRUE(cuda::check_stream("gmm", stream, 0).ok());
   expect_message(cuda::check_stream("gmm", stream, 1), StatusCode::kInvalid,
                  "gmm: options.stream belongs to cuda:0, expected a stream of cuda:1");
+}
+
+/// A grid without blocks is refused by the driver, so nothing runs.
+class HopperLaunchErrors : public HopperTest {
+ protected:
+  static constexpr int64_t kM = 64, kK = 128, kN = 256;
+
+  static void expect_named(const Status& status, std::string_view kernel) {
+    expect_message(status, StatusCode::kInternal,
+                   text("gmm: kernel ", kernel, " failed to launch: "));
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess) << kernel;
+  }
+
+  void SetUp() override {
+    HopperTest::SetUp();
+    if (IsSkipped()) return;
+    launch.op = "gmm";
+    launch.sm_count = 0;
+    groups.m = kM;
+    groups.num_groups = groups.num_local = 1;
+  }
+
+  cuda::Launch launch;
+  cuda::GroupInputs groups;
+  GpuArray x{DType::kBF16, {kM, kK}}, w{DType::kBF16, {kK, kN}}, y{DType::kBF16, {kM, kN}};
+};
+
+TEST_F(HopperLaunchErrors, NameTheGmmKernel) {
+  for (size_t shape = 0; shape < sm90::kGmmKernels.size(); ++shape) {
+    for (const sm90::ElementKind element : {sm90::ElementKind::kBf16, sm90::ElementKind::kF16}) {
+      sm90::GmmCall call;
+      call.element = element;
+      call.transposed_rhs = false;
+      call.m = kM;
+      call.n = kN;
+      call.k = kK;
+      call.lhs = x.view().data;
+      call.lhs_stride = kK;
+      call.rhs = w.view().data;
+      call.rhs_row_stride = kN;
+      call.out = y.view().data;
+      call.out_stride = kN;
+      call.groups = groups;
+      call.epilogue.out = element;
+      const auto kind = static_cast<sm90::GmmShapeKind>(shape);
+      expect_named(launch_gmm(launch, call, {.shape = kind, .ctas = 0}), sm90::kGmmKernels[shape]);
+    }
+  }
+}
+
+TEST_F(HopperLaunchErrors, NameTheTgmmKernel) {
+  for (const sm90::TgmmInstance& instance : sm90::tgmm_instances_of(DType::kBF16)) {
+    sm90::TgmmCall call;
+    call.k = kK;
+    call.n = kN;
+    call.lhs = x.view().data;
+    call.lhs_stride = kK;
+    call.rhs = y.view().data;
+    call.rhs_stride = kN;
+    call.out.base = w.view().data;
+    call.out.group_stride = kK * kN;
+    call.out.row_stride = kN;
+    call.c = call.out;
+    call.groups = groups;
+    expect_named(launch_tgmm(launch, call, {.instance = &instance}, {}), instance.name);
+  }
 }
 
 /// Needs no GPU: a device is described by its properties.

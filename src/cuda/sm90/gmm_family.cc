@@ -2,7 +2,6 @@
 #include "cuda/sm90/gmm_family.h"
 
 #include <algorithm>
-#include <array>
 
 #include "core/text.h"
 #include "cuda/sm90/launch_gmm.h"
@@ -11,10 +10,7 @@
 namespace cadre::sm90 {
 namespace {
 
-// In the order of GmmShapeKind.
-constexpr std::array<std::string_view, 5> kKernels = {"sm90/gmm_256x192", "sm90/gmm_128x192",
-                                                      "sm90/gmm_128x192_c", "sm90/gmm_128x256",
-                                                      "sm90/gmm_128x64"};
+constexpr const auto& kKernels = kGmmKernels;
 
 bool element_kind(DType dtype, ElementKind* kind) {
   switch (dtype) {

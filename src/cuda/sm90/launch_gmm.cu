@@ -157,7 +157,8 @@ Status launch_gmm(const cuda::Launch& launch, const GmmCall& call, const GmmConf
                               .threads = 384,
                               .shared_bytes = static_cast<unsigned>(instance.shared_bytes),
                               .after_prologue = true};
-  return cuda::launch_kernel(launch, "gmm", instance.kernel, shape, args);
+  const std::string_view name = kGmmKernels[static_cast<size_t>(config.shape)];
+  return cuda::launch_kernel(launch, name, instance.kernel, shape, args);
 }
 
 }  // namespace cadre::sm90

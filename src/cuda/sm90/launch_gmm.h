@@ -1,7 +1,9 @@
 // Host side of the Hopper gmm kernel: operands in, launches out. No allocation, no synchronisation.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "cadre/status.h"
 #include "cuda/launch.h"
@@ -9,6 +11,11 @@
 #include "cuda/sm90/heuristic.h"
 
 namespace cadre::sm90 {
+
+/// Names of the kernels, in the order of GmmShapeKind.
+inline constexpr std::array<std::string_view, 5> kGmmKernels = {
+    "sm90/gmm_256x192", "sm90/gmm_128x192", "sm90/gmm_128x192_c", "sm90/gmm_128x256",
+    "sm90/gmm_128x64"};
 
 /// A checked call; strides in elements, rows contiguous. Every base and stride is a multiple of 16
 /// bytes.
