@@ -24,7 +24,7 @@ constexpr int64_t kMaxResidentRows = 48;
 /// more there are, the more likely is one that shares its core or is held up: 4, 8 and 16 threads
 /// of a virtual machine waited for 0.17, 0.22 and 0.45 units. At most half of one: a thread that
 /// shares its core takes twice as long, and the others begin their last units at any time.
-constexpr double kStragglingOfTwo = 0.02, kStragglingOfMore = 0.03, kMaxStraggling = 0.5;
+constexpr double kStragglingOfTwo = 0.01, kStragglingOfMore = 0.03, kMaxStraggling = 0.5;
 
 /// One of so many units, at most so many for each thread, the last ones, are cut once more, so that
 /// threads which finish early find some work.

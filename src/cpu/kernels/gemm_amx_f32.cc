@@ -8,10 +8,9 @@
 // other six are part of theirs. More of those would need more than the two loads that a cycle has.
 // The sums are the same multiply-adds in the same order, so they have the same bits.
 #include "cpu/kernels/epilogue.h"
+#include "cpu/kernels/folded_avx512.h"
 #include "cpu/kernels/kernel_list.h"
 #include "cpu/kernels/pack.h"
-#include "cpu/kernels/simd_avx512.h"
-#include "cpu/kernels/tile.h"
 
 namespace cadre::cpu {
 namespace {
@@ -20,20 +19,7 @@ constexpr int kRows = 9;
 constexpr int kVectors = 3;
 constexpr int kNr = kVectors * VecF32::kLanes;
 
-struct OpFolded : WidenedOp<VecF32, kRows, kVectors> {
-  static constexpr int kFirstFoldedRow = 3;
-  // As assembly, so that sums stay in their registers: GCC moves some of them about and spills one.
-  static Acc multiply_add(Acc acc, Vec a, Vec b) {
-    __asm__("vfmadd231ps %1, %2, %0" : "+v"(acc) : "v"(a), "v"(b));
-    return acc;
-  }
-  static Acc multiply_add_folded(Acc acc, const char* a, Vec b) {
-    __asm__("vfmadd231ps %1%{1to16%}, %2, %0"
-            : "+v"(acc)
-            : "m"(*reinterpret_cast<const float*>(a)), "v"(b));
-    return acc;
-  }
-};
+using OpFolded = FoldedOpF32<kRows, kVectors, 3>;
 
 }  // namespace
 

@@ -34,8 +34,17 @@ struct OpBf16 {
   static Vec broadcast_a(const char* p) {
     return _mm512_set1_epi32(*reinterpret_cast<const int*>(p));
   }
+  // As in folded_avx512.h.
+  static constexpr int kFirstFoldedRow = 4;
   static Acc multiply_add(Acc acc, Vec a, Vec b) {
-    return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+    __asm__("vdpbf16ps %1, %2, %0" : "+v"(acc) : "v"(a), "v"(b));
+    return acc;
+  }
+  static Acc multiply_add_folded(Acc acc, const char* a, Vec b) {
+    __asm__("vdpbf16ps %1%{1to16%}, %2, %0"
+            : "+v"(acc)
+            : "m"(*reinterpret_cast<const int*>(a)), "v"(b));
+    return acc;
   }
   static void store_acc(char* p, Acc acc) { _mm512_storeu_ps(p, acc); }
   static void store_past_cache(char* p, Acc acc) {

@@ -24,7 +24,18 @@ struct OpVnni : DwordOp<kRows, kVectors> {
   static constexpr int64_t kSourceRowBytes = kNr;
   static constexpr int kColumnRows = kMaxColumnRows;
 
-  static Acc multiply_add(Acc acc, Vec a, Vec b) { return _mm512_dpbusd_epi32(acc, b, a); }
+  // As in folded_avx512.h.
+  static constexpr int kFirstFoldedRow = 4;
+  static Acc multiply_add(Acc acc, Vec a, Vec b) {
+    __asm__("vpdpbusd %1, %2, %0" : "+v"(acc) : "v"(a), "v"(b));
+    return acc;
+  }
+  static Acc multiply_add_folded(Acc acc, const char* a, Vec b) {
+    __asm__("vpdpbusd %1%{1to16%}, %2, %0"
+            : "+v"(acc)
+            : "m"(*reinterpret_cast<const int*>(a)), "v"(b));
+    return acc;
+  }
   static Acc subtract_surplus(Acc acc, const char* surplus) {
     return _mm512_sub_epi32(acc, broadcast_a(surplus));
   }

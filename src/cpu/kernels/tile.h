@@ -181,6 +181,16 @@ void multiply_rows(const TileArgs& t) {
   if (t.out_past_cache) Op::finish_past_cache();
 }
 
+// With a broadcast that no other vector needs.
+template <class Op>
+inline typename Op::Acc multiply_add_once(typename Op::Acc acc, const char* a, typename Op::Vec b) {
+  if constexpr (requires { Op::kFirstFoldedRow; }) {
+    return Op::multiply_add_folded(acc, a, b);
+  } else {
+    return Op::multiply_add(acc, Op::broadcast_a(a), b);
+  }
+}
+
 // B with columns contiguous along k, for few rows: kLanes columns at a time are transposed in
 // registers and used at once.
 template <class Op, int kRows, bool kKept>
@@ -220,7 +230,7 @@ void multiply_columns(const TileArgs& t) {
         }
         for (int i = 0; i < kLanes; ++i, a += Op::kGranuleBytes)
           for (int r = 0; r < kRows; ++r)
-            acc[r][v] = Op::multiply_add(acc[r][v], Op::broadcast_a(a + r * kRowBytes), block[i]);
+            acc[r][v] = multiply_add_once<Op>(acc[r][v], a + r * kRowBytes, block[i]);
         step += kLanes * Op::kGranuleBytes;
       }
     }
