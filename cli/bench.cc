@@ -60,6 +60,10 @@ int run(const BenchOptions& options, const std::string& json_path, const CLI::Ap
                                "--rows, --threads, --seconds or --small-pages, but --device = ",
                                options.device, ", expected cpu")));
   }
+  if (!options.rows.empty() && !options.shapes.empty()) {
+    return report("bench", Status::invalid("--rows and --shape, expected one of them: a shape has "
+                                           "its own rows"));
+  }
   // Seen before the measuring, so that a wrong path costs no minutes; written after it, so that a
   // run that ends early leaves the older file as it was.
   if (!json_path.empty()) {
@@ -109,13 +113,17 @@ void add_bench(CLI::App& app, int* exit_code) {
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   command
-      ->add_option("--op", options->bench.ops,
-                   "Only these: gmm, gmm_nt (rhs stored [n, k]), tgmm; with --device cuda also "
-                   "options (of the epilogue), portable (kernels), host (cost of a call)")
+      ->add_option(
+          "--op", options->bench.ops,
+          "Only these: gmm, gmm_nt (rhs stored [n, k]), tgmm (of i8 with --dtype i8 alone); "
+          "with --device cuda also options (of the epilogue), portable (kernels), host "
+          "(cost of a call)")
       ->delimiter(',');
   command
-      ->add_option("--shape", options->bench.shapes,
-                   "Only shapes of these names or tags (train, decode) of bench/shapes")
+      ->add_option(
+          "--shape", options->bench.shapes,
+          "Only shapes of these names or tags (train, decode) of bench/shapes, each with a "
+          "balanced and a Zipf router and, on the cpu, 90 % of the rows in one expert")
       ->delimiter(',');
   command->add_option(
       "--dtype", options->bench.dtype,
@@ -125,8 +133,10 @@ void add_bench(CLI::App& app, int* exit_code) {
                    "Timed runs of each case; default: up to 200, on cuda 15")
       ->check(whole_number(1, 1000000));
   command
-      ->add_option("--rows", options->bench.rows,
-                   "Only these rows per expert (only with --device cpu); default: 1 to 1024")
+      ->add_option(
+          "--rows", options->bench.rows,
+          "Only these rows per expert (only with --device cpu, without --shape); default: 1 "
+          "to 1024")
       ->delimiter(',')
       ->check(whole_number(1, 1000000));
   command
@@ -137,7 +147,7 @@ void add_bench(CLI::App& app, int* exit_code) {
   command
       ->add_option("--seconds", options->bench.seconds,
                    "Time for the rounds of each case (only with --device cpu); default: 1.2")
-      ->check(CLI::Range(0.001, 3600.0));
+      ->check(number(0.001, 3600));
   command->add_flag("--small-pages", options->bench.small_pages,
                     "Operands in whatever pages the system gives (only with --device cpu); "
                     "default: huge pages are asked for, for everything that is compared");

@@ -37,10 +37,33 @@ void add_ladder(const BenchOptions& options, const std::string& op, DType dtype,
   }
 }
 
+enum class Routing { kBalanced, kZipf, kMostInOne };
+
+constexpr double kMostInOne = 0.9;
+
+std::vector<int64_t> group_sizes_of(const shapes::Shape& shape, Routing routing) {
+  if (routing == Routing::kMostInOne) {
+    return shapes::most_in_one_group(shape.num_groups, shape.m(), kMostInOne);
+  }
+  return shapes::router_group_sizes(shape.num_groups, shape.m(), routing == Routing::kZipf ? 1 : 0,
+                                    1);
+}
+
+std::string_view suffix_of(Routing routing) {
+  switch (routing) {
+    case Routing::kBalanced:
+      return "";
+    case Routing::kZipf:
+      return " skewed";
+    default:
+      return " 90% in one";
+  }
+}
+
 /// A named layer, scaled down until one product takes about a tenth of a second at 500 GFLOP/s and
 /// its weights half a gigabyte.
 void add_shape(const shapes::Shape& full, const std::string& op, DType dtype, int threads,
-               double skew, std::vector<CpuCase>* cases) {
+               Routing routing, std::vector<CpuCase>* cases) {
   const auto too_large = [dtype](const shapes::Shape& shape) {
     const double weights = static_cast<double>(shape.k) * static_cast<double>(shape.n);
     return 2.0 * weights * static_cast<double>(shape.m()) > 5e10 ||
@@ -51,10 +74,10 @@ void add_shape(const shapes::Shape& full, const std::string& op, DType dtype, in
   for (int64_t divisor = 2; too_large(shape); ++divisor) {
     shape = shapes::scaled_down(full, divisor);
   }
-  cases->push_back({.label = text(full.name, skew > 0 ? " skewed" : ""),
+  cases->push_back({.label = text(full.name, suffix_of(routing)),
                     .op = op,
                     .dtype = dtype,
-                    .group_sizes = shapes::router_group_sizes(shape.num_groups, shape.m(), skew, 1),
+                    .group_sizes = group_sizes_of(shape, routing),
                     .k = shape.k,
                     .n = shape.n,
                     .threads = threads});
@@ -89,11 +112,15 @@ Status make_cpu_cases(const BenchOptions& options, int all_threads, std::vector<
   for (const int threads : thread_counts) {
     for (const DType dtype : dtypes) {
       for (const std::string op : {"gmm", "gmm_nt", "tgmm"}) {
-        if (!wanted(op) || (op == "tgmm" && dtype == DType::kI8)) continue;
+        // Nobody trains in int8, but the op is there for who names it.
+        const bool int8_named = !options.dtype.empty() && !options.ops.empty();
+        if (!wanted(op) || (op == "tgmm" && dtype == DType::kI8 && !int8_named)) continue;
         if (options.shapes.empty()) {
           add_ladder(options, op, dtype, threads, cases);
           if (threads > 1 && op == "gmm" && options.rows.empty()) {
-            add_shape(*shapes::find("qwen3-30b-w13"), op, dtype, threads, 1.0, cases);
+            for (const Routing routing : {Routing::kZipf, Routing::kMostInOne}) {
+              add_shape(*shapes::find("qwen3-30b-w13"), op, dtype, threads, routing, cases);
+            }
           }
           continue;
         }
@@ -106,8 +133,10 @@ Status make_cpu_cases(const BenchOptions& options, int all_threads, std::vector<
             return Status::invalid(text("--shape = ", name, ", expected one of ", known));
           }
           for (const shapes::Shape& shape : found) {
-            add_shape(shape, op, dtype, threads, 0.0, cases);
-            add_shape(shape, op, dtype, threads, 1.0, cases);
+            for (const Routing routing :
+                 {Routing::kBalanced, Routing::kZipf, Routing::kMostInOne}) {
+              add_shape(shape, op, dtype, threads, routing, cases);
+            }
           }
         }
       }

@@ -25,10 +25,10 @@ struct CpuCase {
     return sum;
   }
   bool tgmm() const { return op == "tgmm"; }
-  /// tgmm adds up in f32, as main_grad does.
+  /// tgmm adds up in f32, as main_grad does; int8 in i32.
   DType out_dtype() const {
-    if (tgmm() && dtype != DType::kF64) return DType::kF32;
-    return dtype == DType::kI8 ? DType::kI32 : dtype;
+    if (dtype == DType::kI8) return DType::kI32;
+    return tgmm() && dtype != DType::kF64 ? DType::kF32 : dtype;
   }
   double operations() const {
     return 2.0 * static_cast<double>(m()) * static_cast<double>(k) * static_cast<double>(n);

@@ -47,6 +47,10 @@ Status run_cuda(const BenchOptions& options, nlohmann::json* results, bool* chec
                                     .kernel = options.kernel};
   std::vector<bench::CaseGroup> groups;
   if (Status status = make_case_groups(filter, &groups); !status.ok()) return status;
+  if (groups.empty() && !wants_host_cost(filter)) {
+    return Status::invalid(
+        "--op and --shape leave no case (decode shapes have no tgmm and no options)");
+  }
   std::unique_ptr<bench::CudaRunner> runner;
   if (Status status = bench::CudaRunner::make(&runner); !status.ok()) return status;
 

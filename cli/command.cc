@@ -25,15 +25,26 @@ int report(std::string_view command, const Status& status) {
 
 void print_json(const nlohmann::json& document) { fmt::print("{}\n", document.dump(2)); }
 
-CLI::Validator whole_number(int64_t least, int64_t most) {
-  const auto problem_with = [least, most](const std::string& word) -> std::string {
-    int64_t value = 0;
+namespace {
+
+template <typename Number>
+CLI::Validator number_between(const char* kind, Number least, Number most) {
+  const auto problem_with = [kind, least, most](const std::string& word) -> std::string {
+    Number value = 0;
     const char* end = word.data() + word.size();
     const auto [stop, error] = std::from_chars(word.data(), end, value);
     if (error == std::errc{} && stop == end && value >= least && value <= most) return {};
-    return text("expected a whole number from ", least, " to ", most, ", got \"", word, "\"");
+    return text("expected a ", kind, " from ", least, " to ", most, ", got \"", word, "\"");
   };
   return CLI::Validator(problem_with, least > 0 ? "POSITIVE" : "");
 }
+
+}  // namespace
+
+CLI::Validator whole_number(int64_t least, int64_t most) {
+  return number_between("whole number", least, most);
+}
+
+CLI::Validator number(double least, double most) { return number_between("number", least, most); }
 
 }  // namespace cadre::cli

@@ -31,6 +31,8 @@ void print_json(const nlohmann::json& document);
 
 /// For CLI11's check(): a whole number in this range, else an error that names the range.
 CLI::Validator whole_number(int64_t least, int64_t most);
+/// The same of numbers with a fraction; nan and inf are none.
+CLI::Validator number(double least, double most);
 
 /// Each adds its subcommand to `app`; running it stores the exit code.
 void add_info(CLI::App& app, int* exit_code);

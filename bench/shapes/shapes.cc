@@ -82,4 +82,19 @@ std::vector<int64_t> router_group_sizes(int64_t num_groups, int64_t m, double sk
   return sizes;
 }
 
+std::vector<int64_t> most_in_one_group(int64_t num_groups, int64_t m, double share) {
+  std::vector<int64_t> sizes(static_cast<size_t>(num_groups), 0);
+  if (num_groups == 0) return sizes;
+  const int64_t middle = num_groups / 2, others = num_groups - 1;
+  int64_t left = others == 0 ? 0 : m - std::llround(static_cast<double>(m) * share);
+  sizes[static_cast<size_t>(middle)] = m - left;
+  for (int64_t i = 0, after = others; i < num_groups; ++i) {
+    if (i == middle) continue;
+    const int64_t rows = left / after--;
+    sizes[static_cast<size_t>(i)] = rows;
+    left -= rows;
+  }
+  return sizes;
+}
+
 }  // namespace cadre::shapes

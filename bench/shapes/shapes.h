@@ -40,4 +40,8 @@ Shape scaled_down(const Shape& shape, int64_t divisor);
 /// router (sizes still differ), skew 1 a Zipf one. Equal arguments give equal sizes everywhere.
 std::vector<int64_t> router_group_sizes(int64_t num_groups, int64_t m, double skew, uint64_t seed);
 
+/// The worst that routing does to one layer: `share` of the rows in the middle group, the others
+/// equally over the rest.
+std::vector<int64_t> most_in_one_group(int64_t num_groups, int64_t m, double share);
+
 }  // namespace cadre::shapes

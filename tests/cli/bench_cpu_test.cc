@@ -33,7 +33,10 @@ TEST(CliBenchCpu, ResultFileHoldsEveryField) {
   EXPECT_THAT(command, AllOf(HasSubstr("CADRE_ISA=scalar "), HasSubstr("CADRE_NUM_THREADS=1 ")));
   EXPECT_THAT(command, HasSubstr("cadre bench --device cpu --op gmm_nt "));
   EXPECT_THAT(command, HasSubstr(" --shape decode-qwen3-30b-w2 --dtype bf16 --repeats 1"));
-  ASSERT_EQ(document["results"].size(), 2u);  // a balanced and a skewed router
+  ASSERT_EQ(document["results"].size(), 3u);
+  EXPECT_EQ(document["results"][0]["label"], "decode-qwen3-30b-w2");
+  EXPECT_EQ(document["results"][1]["label"], "decode-qwen3-30b-w2 skewed");
+  EXPECT_EQ(document["results"][2]["label"], "decode-qwen3-30b-w2 90% in one");
   for (const json& row : document["results"]) {
     for (const char* field : {"op", "dtype", "m", "k", "n", "num_groups", "threads", "median_s",
                               "gflops", "limit_gflops", "share", "max_error", "rivals"}) {
@@ -56,7 +59,18 @@ TEST(CliBenchCpu, BadOptionsAreUsageErrorsThatListWhatThereIs) {
                {"--dtype f8", "expected f64, f32"},
                {"--shape nonesuch", "qwen3-30b-w13"},
                {"--threads 0", "--threads"},
-               {"--rows -4", "--rows"}};
+               {"--threads 4097", "--threads"},
+               {"--rows -4", "--rows"},
+               {"--rows 99999999999999999999", "--rows"},
+               {"--rows 1e3", "--rows"},
+               {"--rows 4 --shape decode", "--rows and --shape, expected one of them"},
+               {"--repeats 2147483648", "--repeats"},
+               {"--seconds nan", "expected a number from 0.001 to 3600, got \"nan\""},
+               {"--seconds inf", "--seconds"},
+               {"--seconds -1", "--seconds"},
+               {"--seconds 0", "--seconds"},
+               {"--seconds 1e999", "--seconds"},
+               {"--seconds 1s", "--seconds"}};
   for (const auto& bad : cases) {
     const CliResult result = run_cli(std::string("bench --device cpu ") + bad.arguments);
     EXPECT_EQ(result.exit_code, 2) << bad.arguments;
@@ -83,6 +97,21 @@ TEST(CliBenchCpu, RowsAndThreadsLeaveTheCasesAskedFor) {
       EXPECT_GE(rival["times_ours_high"].get<double>(), rival["times_ours"].get<double>()) << name;
     }
   }
+}
+
+/// Left out of a run of everything, but measured when it is named.
+TEST(CliBenchCpu, Int8GradientsAreMeasuredWhenTheyAreNamed) {
+  const TemporaryFile file;
+  const CliResult result =
+      run_cli(std::string("bench --device cpu --op tgmm --dtype i8 --rows 3 --threads 1 "
+                          "--seconds 0.01 --repeats 1 --json ") +
+              file.path());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json results = json::parse(std::ifstream(file.path()))["results"];
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0]["op"], "tgmm");
+  EXPECT_EQ(results[0]["dtype"], "i8");
+  EXPECT_EQ(results[0]["max_error"], 0);
 }
 
 TEST(CliBenchCpu, OptionsOfTheCpuAreRefusedForAGpu) {

@@ -30,6 +30,7 @@ TEST(CliBenchCuda, BadNamesAreUsageErrorsOnEveryMachine) {
       {"--dtype f32", "--dtype = f32, expected bf16 or f16 on a GPU"},
       {"--dtype nonesuch", "--dtype = nonesuch, expected bf16"},
       {"--shape nonesuch", "--shape = nonesuch, expected one of train, decode, mixtral-8x7b-w13"},
+      {"--op tgmm --shape decode", "--op and --shape leave no case"},
       {"--repeats 0", "--repeats"}};
   for (const auto& bad : cases) {
     const CliResult result = run_cli(std::string("bench --device cuda ") + bad.arguments);

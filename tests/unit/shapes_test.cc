@@ -54,5 +54,19 @@ TEST(Router, SkewSpreadsTheSizes) {
               600);
 }
 
+TEST(Router, MostRowsGoToOneGroup) {
+  const auto sizes = most_in_one_group(128, 8192, 0.9);
+  EXPECT_EQ(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}), 8192);
+  EXPECT_EQ(sizes[64], 7373);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (i == 64) continue;
+    EXPECT_GE(sizes[i], 6);
+    EXPECT_LE(sizes[i], 7);
+  }
+  EXPECT_EQ(most_in_one_group(1, 10, 0.9), std::vector<int64_t>{10});
+  EXPECT_EQ(most_in_one_group(3, 1, 0.9), (std::vector<int64_t>{0, 1, 0}));
+  EXPECT_TRUE(most_in_one_group(0, 0, 0.9).empty());
+}
+
 }  // namespace
 }  // namespace cadre::shapes
