@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/cpu/rivals.h"
 #include "cadre/version.h"
 #include "command.h"
 #include "core/environment.h"
@@ -36,6 +37,12 @@ nlohmann::json machine_of(const std::string& device) {
     devices.push_back({{"name", info.name}, {"sm_count", info.sm_count}});
   }
   return {{"devices", devices}};
+}
+
+nlohmann::json rivals_in_this_build() {
+  nlohmann::json rivals = nlohmann::json::object();
+  for (const auto& rival : bench::make_rivals()) rivals[rival->name()] = rival->version();
+  return rivals;
 }
 
 int run(const BenchOptions& options, const std::string& json_path, const CLI::App& command) {
@@ -76,15 +83,15 @@ int run(const BenchOptions& options, const std::string& json_path, const CLI::Ap
   }
   if (!json_path.empty()) {
     const nlohmann::json environment = measured_environment();
-    const nlohmann::json document = {
-        {"schema", 2},
-        {"cadre", version()},
-        {"command", command_to_repeat(environment, options.device, command)},
-        {"environment", environment},
-        {"device", options.device},
-        {"machine", machine_of(options.device)},
-        {"checks_passed", checks_passed},
-        {"results", std::move(results)}};
+    nlohmann::json document = {{"schema", 2},
+                               {"cadre", version()},
+                               {"command", command_to_repeat(environment, options.device, command)},
+                               {"environment", environment},
+                               {"device", options.device},
+                               {"machine", machine_of(options.device)},
+                               {"checks_passed", checks_passed},
+                               {"results", std::move(results)}};
+    if (options.device == "cpu") document["rivals"] = rivals_in_this_build();
     if (Status status = replace_file(json_path, document.dump(2) + "\n"); !status.ok()) {
       return report("bench", status);
     }

@@ -9,6 +9,7 @@
 
 #include "bench.h"
 #include "bench/cpu/peak.h"
+#include "bench/cpu/rivals.h"
 #include "bench_cpu_cases.h"
 #include "bench_cpu_measure.h"
 #include "cadre/context.h"
@@ -53,6 +54,16 @@ nlohmann::json limits_json(const std::map<int, Limits>& limits) {
   return json;
 }
 
+std::string rivals_line() {
+  std::string names;
+  for (const auto& rival : bench::make_rivals()) {
+    names += text(names.empty() ? "" : ", ", rival->name(), " ", rival->version());
+  }
+  return names.empty() ? "rivals: none in this build; make bench builds with those that are "
+                         "installed (docs/benchmarking.md)"
+                       : text("rivals: ", names);
+}
+
 ProblemDescription describe(const CpuCase& work) {
   ProblemDescription problem;
   problem.op = work.tgmm() ? "tgmm" : "gmm";
@@ -73,10 +84,18 @@ Status run_cpu(const BenchOptions& options, nlohmann::json* results, bool* check
   if (Status status = cpu::resolve_isa(environment::isa(), &isa); !status.ok()) return status;
   int32_t all_threads = 0;
   if (Status status = environment::num_threads(&all_threads); !status.ok()) return status;
-  if (all_threads == 0) all_threads = omp_get_max_threads();
+  if (all_threads == 0) all_threads = bench::started_threads(omp_get_max_threads());
 
   std::vector<CpuCase> cases;
   if (Status status = make_cpu_cases(options, all_threads, &cases); !status.ok()) return status;
+  for (const CpuCase& work : cases) {
+    // The rows of a result file say how many threads there were: so many there must be.
+    if (const int started = bench::started_threads(work.threads); started != work.threads) {
+      return Status::invalid(text(work.threads, " threads wanted, but OpenMP starts ", started,
+                                  "; expected OMP_THREAD_LIMIT and OMP_DYNAMIC to allow them"));
+    }
+  }
+  fmt::print("{}\n", rivals_line());
   Progress progress;
   std::map<int, Limits> limits;
   for (const CpuCase& work : cases) {
@@ -105,7 +124,6 @@ Status run_cpu(const BenchOptions& options, nlohmann::json* results, bool* check
                      {"check", 5},
                      {"rivals (times ours, interval)", 44}},
                     false);
-  table.rule();
   *results = nlohmann::json::array();
   for (size_t i = 0; i < cases.size(); ++i) {
     const CpuCase& work = cases[i];

@@ -27,17 +27,28 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// The best rate of several short runs, all threads at once: the peak is what the machine can do,
-/// and anything that disturbs a run only lowers it.
+/// Runs `work` on all threads at once and returns how many these were.
+template <class Work>
+int on_threads(int threads, Work work) {
+  int started = 0;
+#pragma omp parallel num_threads(threads)
+  {
+    if (omp_get_thread_num() == 0) started = omp_get_num_threads();
+    work();
+  }
+  return started;
+}
+
+/// The best rate of several short runs: the peak is what the machine can do, and anything that
+/// disturbs a run only lowers it.
 template <class Work>
 double best_rate(int threads, double operations, Work work) {
   double best = 0;
   const Clock::time_point begin = Clock::now();
   while (seconds_since(begin) < 0.25) {
     const Clock::time_point start = Clock::now();
-#pragma omp parallel num_threads(threads)
-    work();
-    best = std::max(best, operations * threads / seconds_since(start) / 1e9);
+    const int started = on_threads(threads, work);
+    best = std::max(best, operations * started / seconds_since(start) / 1e9);
   }
   return best;
 }
@@ -159,6 +170,10 @@ double kernel_rate(const cpu::GemmKernel& kernel, int threads) {
 
 }  // namespace
 
+int started_threads(int wanted) {
+  return on_threads(wanted, [] {});
+}
+
 CpuPeak measure_peak(cpu::Isa isa, int threads) {
 #if defined(__x86_64__)
   if (isa >= cpu::Isa::kAvx2) return measure_x86(isa, threads);
@@ -226,9 +241,10 @@ double measure_read_rate(cpu::Isa isa, int threads, [[maybe_unused]] bool huge_p
       for (int pass = 0; pass < 3; ++pass) {
         const int64_t part = bytes / threads / 4096 * 4096;
         const Clock::time_point start = Clock::now();
-#pragma omp parallel num_threads(threads)
-        read_part(isa, data + omp_get_thread_num() * part, part, streams, ahead);
-        rates.push_back(static_cast<double>(part * threads) / seconds_since(start) / 1e9);
+        const int started = on_threads(threads, [&] {
+          read_part(isa, data + omp_get_thread_num() * part, part, streams, ahead);
+        });
+        rates.push_back(static_cast<double>(part * started) / seconds_since(start) / 1e9);
       }
       std::sort(rates.begin(), rates.end());
       best = std::max(best, rates[rates.size() / 2]);

@@ -14,6 +14,10 @@ struct CpuPeak {
   double int8 = 0;
 };
 
+/// How many threads OpenMP starts when `wanted` are asked for: OMP_THREAD_LIMIT and OMP_DYNAMIC may
+/// make them fewer.
+int started_threads(int wanted);
+
 CpuPeak measure_peak(cpu::Isa isa, int threads);
 
 /// GB/s that `threads` threads read together from an array far larger than the caches, in huge

@@ -3,8 +3,12 @@
 
 #include <omp.h>
 
+#include "core/text.h"
+
 #if defined(CADRE_BENCH_OPENBLAS)
 #include <cblas.h>
+
+#include <sstream>
 #endif
 #if defined(CADRE_BENCH_ONEDNN)
 #include <map>
@@ -37,6 +41,13 @@ void for_each_expert(const RivalCase& work, Visit visit) {
 class OpenBlas final : public Rival {
  public:
   std::string name() const override { return "openblas"; }
+  /// The second word of "OpenBLAS 0.3.21 DYNAMIC_ARCH ...".
+  std::string version() const override {
+    std::istringstream config(openblas_get_config());
+    std::string name, version;
+    config >> name >> version;
+    return version;
+  }
 
   bool prepare(const RivalCase& work) override {
     work_ = work;
@@ -79,6 +90,10 @@ class OpenBlas final : public Rival {
 class OneDnn final : public Rival {
  public:
   std::string name() const override { return "onednn"; }
+  std::string version() const override {
+    const dnnl_version_t* version = dnnl_version();
+    return text(version->major, ".", version->minor, ".", version->patch);
+  }
 
   bool prepare(const RivalCase& work) override {
     work_ = work;
@@ -103,8 +118,7 @@ class OneDnn final : public Rival {
         const dnnl::memory::desc a_desc(a, types.at(work.dtype), a_strides);
         const dnnl::memory::desc b_desc(b, types.at(work.dtype), b_strides);
         const dnnl::memory::desc out_desc(out, types.at(work.out_dtype), Dims{n, 1});
-        const dnnl::matmul::primitive_desc primitive(dnnl::matmul::desc(a_desc, b_desc, out_desc),
-                                                     engine_);
+        const auto primitive = primitive_desc(a_desc, b_desc, out_desc);
         matmuls_.emplace(rows,
                          Matmul{dnnl::matmul(primitive), dnnl::memory(a_desc, engine_, nullptr),
                                 dnnl::memory(b_desc, engine_, nullptr),
@@ -136,6 +150,17 @@ class OneDnn final : public Rival {
   }
 
  private:
+  using Desc = dnnl::memory::desc;
+
+  /// oneDNN 3 has no descriptors of operations any more.
+  dnnl::matmul::primitive_desc primitive_desc(const Desc& a, const Desc& b, const Desc& out) const {
+#if DNNL_VERSION_MAJOR >= 3
+    return {engine_, a, b, out};
+#else
+    return {dnnl::matmul::desc(a, b, out), engine_};
+#endif
+  }
+
   struct Matmul {
     dnnl::matmul primitive;
     dnnl::memory a, b, out;

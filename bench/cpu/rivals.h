@@ -29,6 +29,7 @@ class Rival {
  public:
   virtual ~Rival() = default;
   virtual std::string name() const = 0;
+  virtual std::string version() const = 0;  ///< of the library that is loaded
   /// False when it doesn't offer these types. Whatever can be prepared is prepared here, untimed.
   virtual bool prepare(const RivalCase& work) = 0;
   virtual void run() = 0;

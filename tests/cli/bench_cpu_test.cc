@@ -26,6 +26,14 @@ TEST(CliBenchCpu, ResultFileHoldsEveryField) {
     EXPECT_TRUE(document.contains(field)) << field;
   }
   EXPECT_EQ(document["schema"], 2);
+  // Which rivals there could be, whether or not they take a row's types.
+  ASSERT_TRUE(document["rivals"].is_object());
+  if (document["rivals"].empty()) {
+    EXPECT_THAT(result.out, HasSubstr("rivals: none in this build"));
+  }
+  for (const auto& [name, version] : document["rivals"].items()) {
+    EXPECT_THAT(result.out, HasSubstr(name + " " + version.get<std::string>()));
+  }
   EXPECT_EQ(document["checks_passed"], true);
   EXPECT_EQ(document["environment"]["CADRE_ISA"], "scalar");
   EXPECT_EQ(document["environment"]["CADRE_NUM_THREADS"], "1");
@@ -112,6 +120,18 @@ TEST(CliBenchCpu, Int8GradientsAreMeasuredWhenTheyAreNamed) {
   EXPECT_EQ(results[0]["op"], "tgmm");
   EXPECT_EQ(results[0]["dtype"], "i8");
   EXPECT_EQ(results[0]["max_error"], 0);
+}
+
+/// The limits of a row are those of its threads, so these must exist.
+TEST(CliBenchCpu, ThreadsThatOpenMpDoesNotStartAreAnError) {
+  const TemporaryFile file;
+  const CliResult result =
+      run_cli(std::string("bench --device cpu --rows 4 --threads 2 --json ") + file.path(),
+              "OMP_THREAD_LIMIT=1");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("2 threads wanted, but OpenMP starts 1"));
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(std::ifstream(file.path()).peek(), std::ifstream::traits_type::eof());
 }
 
 TEST(CliBenchCpu, OptionsOfTheCpuAreRefusedForAGpu) {
