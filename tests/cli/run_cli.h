@@ -35,11 +35,14 @@ class TemporaryFile {
   char path_[23] = "/tmp/cadre_test_XXXXXX";
 };
 
-/// `arguments` as a shell would split them, with `environment` ("NAME=value ...") in front.
-inline CliResult run_cli(const std::string& arguments, const std::string& environment = "") {
+/// `arguments` as a shell would split them, with `environment` ("NAME=value ...") in front. stderr
+/// goes to the terminal of this name, where there is one, instead of to `err`.
+inline CliResult run_cli(const std::string& arguments, const std::string& environment = "",
+                         const std::string& terminal = "") {
   const TemporaryFile errors;
+  const std::string err_to = terminal.empty() ? errors.path() : terminal;
   const std::string command =
-      environment + " '" CADRE_CLI_PATH "' " + arguments + " 2>'" + errors.path() + "' </dev/null";
+      environment + " '" CADRE_CLI_PATH "' " + arguments + " 2>'" + err_to + "' </dev/null";
   CliResult result;
   std::FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return result;
