@@ -61,6 +61,8 @@ def rows_of(path):
 def describe(row):
     names = ["op", "case", "shape", "label", "dtype", "skew", "threads"]
     values = [f"{row[name]:g}" if isinstance(row[name], float) else str(row[name]) for name in names if name in row]
+    if "label" not in row and "shape" not in row and "rows_per_group" in row:
+        values.append(f"{row['rows_per_group']} rows")
     return " ".join(dict.fromkeys(values))
 
 
