@@ -65,7 +65,7 @@ TEST(Cli, BadUsageIsTwoAndSaysWhatIsWrong) {
       {"bench --repeats 0", "--repeats: expected a whole number from 1 to 1000000, got \"0\""},
       {"bench --rows 4,0", "--rows: expected a whole number from 1 to 1000000, got \"0\""},
       {"bench --threads 5000", "--threads: expected a whole number from 1 to 4096, got"},
-      {"bench --seconds 0", "--seconds: Value 0 not in range 0.001"},
+      {"bench --seconds 0", "--seconds: expected a number from 0.001 to 3600, got"},
       {"bench --repeats many", "--repeats: expected a whole number from 1 to 1000000"},
       {"explain --m 4 --k 4 --n 4 --groups 1 --dtype q4", "--dtype = q4"},
       {"explain --m 4 --k 4 --n 4 --groups 1 --dtype i32", "--rhs-dtype = i32"},
