@@ -1,8 +1,10 @@
-// Threads pack what is shared, then take units from one counter until there are none.
+// Threads pack what is shared, take units from one counter until there are none, and then take part
+// in those of others.
 #include "cpu/gemm_driver.h"
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 
 #include "cpu/gemm_unit.h"
 #include "cpu/scratch.h"
@@ -86,8 +88,14 @@ Status multiply_items(const std::vector<GemmItem>& items, const GemmPlan& plan,
   if (!shared.plan(items, used, &packed)) return no_memory;
   const std::vector<WorkUnit> units = make_work_units(items, packed, used);
 
+  IdleThreads idle{0};
+  std::deque<SharedBlock> blocks;  // one for each unit
+  for (size_t i = 0; i < units.size(); ++i) blocks.emplace_back(idle);
+  const auto count = static_cast<int64_t>(units.size());
+
   std::atomic<int64_t> next_panel{0};
   std::atomic<int64_t> next_unit{0};
+  std::atomic<int64_t> finished_units{0};
   std::atomic<bool> out_of_memory{false};
   const auto pack_panels = [&] {
     for (;;) {
@@ -99,8 +107,18 @@ Status multiply_items(const std::vector<GemmItem>& items, const GemmPlan& plan,
   const auto take_units = [&] {
     for (;;) {
       const int64_t index = next_unit.fetch_add(1, std::memory_order_relaxed);
-      if (index >= static_cast<int64_t>(units.size())) return;
-      if (!multiply_unit(units[static_cast<size_t>(index)], used)) out_of_memory = true;
+      if (index >= count) return;
+      const auto i = static_cast<size_t>(index);
+      SharedBlock* const block = used.threads > 1 ? &blocks[i] : nullptr;
+      if (!multiply_unit(units[i], used, block)) out_of_memory = true;
+      finished_units.fetch_add(1, std::memory_order_relaxed);
+    }
+  };
+  const auto help_others = [&] {
+    idle.fetch_add(1, std::memory_order_relaxed);
+    while (finished_units.load(std::memory_order_relaxed) < count) {
+      for (size_t i = 0; i < units.size(); ++i) help_with_unit(units[i], used, &blocks[i]);
+      wait_a_little();
     }
   };
   if (used.threads == 1 || units.size() <= 1) {
@@ -114,6 +132,7 @@ Status multiply_items(const std::vector<GemmItem>& items, const GemmPlan& plan,
 #pragma omp barrier
       }
       take_units();
+      help_others();
     }
   }
   return out_of_memory ? no_memory : Status();

@@ -132,9 +132,13 @@ PrefetchWalk UnitRun::walk_over_rows(int64_t tile, int64_t k0, int64_t k) const 
   return {};
 }
 
-bool multiply_unit(const WorkUnit& unit, const GemmPlan& plan) {
+bool multiply_unit(const WorkUnit& unit, const GemmPlan& plan, SharedBlock* shared) {
   UnitRun run(unit, plan);
-  return unit.resident ? run.resident() : run.blocked();
+  return unit.resident ? run.resident() : run.blocked(shared);
+}
+
+void help_with_unit(const WorkUnit& unit, const GemmPlan& plan, SharedBlock* shared) {
+  if (!unit.resident && shared->is_open()) UnitRun(unit, plan).help(shared);
 }
 
 }  // namespace cadre::cpu

@@ -18,6 +18,9 @@ constexpr int64_t kCopySteps = 4;
 /// Row tiles up to which that gains: for more of them packing is a small part, and the second
 /// buffer takes room in L2 from their accumulators.
 constexpr int64_t kBesideTiles = 48;
+/// Rows from which on sharing gains: what is left of B is packed with nothing beside it, which
+/// takes as long as a few rows of products.
+constexpr int64_t kSharedRows = 128;
 
 }  // namespace
 
@@ -96,17 +99,19 @@ bool UnitRun::fits_packed_a() const {
          blocking_.a_kept_bytes_max / threads_;
 }
 
-bool UnitRun::blocked() {
+bool UnitRun::blocked(SharedBlock* shared) {
   const Blocks blocks = cut_into_blocks();
-  const int64_t a_row_bytes = kPackedRowStride * kernel_.granule_bytes;
   const bool keeps_a = blocks.keeps_a;
+  const bool shares = shared != nullptr && keeps_a && rows_ >= kSharedRows;
   const bool beside = packs_beside();
   const int64_t block_bytes = blocks.panels * b_panel_bytes(blocks.k);
   const int64_t acc_tiles = blocks.k_count > 1 ? tiles_ : 1;
   const int64_t acc_bytes = blocks.panels * acc_tile_bytes();
-  const int64_t sizes[] = {keeps_a ? blocks.k_count * rows_ * a_row_bytes : a_tile_bytes(),
+  const int64_t a_bytes = blocks.k_count * rows_ * kPackedRowStride * kernel_.granule_bytes;
+  const int64_t sizes[] = {keeps_a ? a_bytes : a_tile_bytes(),
                            unit_.packed ? 0 : block_bytes * (beside ? 2 : 1), acc_tiles * acc_bytes,
-                           bias_bytes()};
+                           bias_bytes(),
+                           shares && !unit_.packed ? blocks.k_count * block_bytes : 0};
   int64_t total = 0;
   for (const int64_t size : sizes) total += Arena::padded(size);
   auto* memory = static_cast<char*>(Scratch::of_this_thread().reserve(static_cast<size_t>(total)));
@@ -116,6 +121,7 @@ bool UnitRun::blocked() {
   char* const b_buffers = arena.take(sizes[1]);
   char* const acc = arena.take(sizes[2]);
   bias_ = widen_bias(arena.take(sizes[3]));
+  char* const shared_b = arena.take(sizes[4]);
 
   CopyWalk copy;
   for (int64_t index = 0; index < blocks.n_count * blocks.k_count; ++index) {
@@ -149,33 +155,37 @@ bool UnitRun::blocked() {
     // A: every row tile against all panels.
     const bool packs_a = !keeps_a || block.panel == 0;
     for (int64_t tile = 0; tile < tiles_; ++tile) {
-      char* const a =
-          keeps_a ? a_memory + (block.k_index * rows_ + tile_begin(tile)) * a_row_bytes : a_memory;
+      if (shares && !packs_a && tile > 0 && shared->is_wanted()) {
+        share_block(blocks,
+                    {.column_block = index / blocks.k_count,
+                     .first_k_block = block.k_index,
+                     .tiles_ahead = tile,
+                     .tiles = tiles_,
+                     .a = a_memory,
+                     .first_b = b_memory,
+                     .b = shared_b,
+                     .acc = acc,
+                     .bias = bias_},
+                    shared_b, shared);
+        index += blocks.k_count - 1 - block.k_index;
+        copy = {};
+        break;
+      }
+      char* const a = a_memory + (keeps_a ? kept_a_offset(block, tile) : 0);
       if (packs_a) {
         kernel_.pack_a(part(a_, tile_begin(tile), block.k0), tile_rows(tile), block.k, a);
       }
       PrefetchWalk next_rows;
       if (tile + 1 < tiles_) {
         next_rows = packs_a ? walk_over_rows(tile + 1, block.k0, block.k)
-                            : PrefetchWalk{a + tile_rows(tile) * a_row_bytes,
-                                           granules_of(block.k) * kernel_.granule_bytes,
-                                           a_row_bytes, tile_rows(tile + 1)};
+                            : walk_over_packed_rows(a, tile, block.k);
         next_rows.lines = ceil_div(lines_of(next_rows), kRowPrefetchPanels * steps);
       }
       PrefetchWalk* const walk = tile + b_tiles >= tiles_ ? &next_b : &nothing;
       char* const tile_acc = acc + (acc_tiles > 1 ? tile : 0) * acc_bytes;
-      TileArgs args{.a = a,
-                    .b = unit_.packed ? packed_at(block.k0, block.panel) : b_memory,
-                    .b_panel_bytes = panel_bytes,
-                    .b_granule_bytes = b_granule_bytes(),
-                    .acc = tile_acc,
-                    .acc_panel_bytes = acc_tile_bytes(),
-                    .granules = granules_of(block.k),
-                    .rows = tile_rows(tile),
-                    .first = block.k_index == 0,
-                    .a_surplus = a + kSurplusGranule * kernel_.granule_bytes,
-                    .copy = &copy,
-                    .b_from = copy.columns > 0 ? BFrom::kPanelsBeside : BFrom::kPanels};
+      TileArgs args = packed_args(block, tile, a, b_memory, tile_acc);
+      args.copy = &copy;
+      args.b_from = copy.columns > 0 ? BFrom::kPanelsBeside : BFrom::kPanels;
       int64_t begin = 0;
       if (tile == 0 && source_panels > 0) {
         TileArgs from_source = args;
@@ -190,14 +200,39 @@ bool UnitRun::blocked() {
       } else {
         multiply_tile(args, block, tile, begin, block.panels, &next_rows, walk);
       }
-      const int64_t stored = plain_out_ ? block.full_panels : 0;
-      if (block.last && stored < block.panels) {
-        finish(tile, block.panel + stored, block.panels - stored,
-               tile_acc + stored * acc_tile_bytes(), acc_tile_bytes());
-      }
+      finish_tile(block, tile, tile_acc);
     }
   }
   return true;
+}
+
+TileArgs UnitRun::packed_args(const Block& block, int64_t tile, const char* a, const char* b,
+                              char* acc) const {
+  return {.a = a,
+          .b = unit_.packed ? packed_at(block.k0, block.panel) : b,
+          .b_panel_bytes = b_panel_bytes(block.k),
+          .b_granule_bytes = b_granule_bytes(),
+          .acc = acc,
+          .acc_panel_bytes = acc_tile_bytes(),
+          .granules = granules_of(block.k),
+          .rows = tile_rows(tile),
+          .first = block.k_index == 0,
+          .a_surplus = a + kSurplusGranule * kernel_.granule_bytes};
+}
+
+/// The epilogue, after the last block of k, of the panels that weren't stored as they are.
+void UnitRun::finish_tile(const Block& block, int64_t tile, const char* acc) const {
+  const int64_t stored = plain_out_ ? block.full_panels : 0;
+  if (!block.last || stored == block.panels) return;
+  finish(tile, block.panel + stored, block.panels - stored, acc + stored * acc_tile_bytes(),
+         acc_tile_bytes());
+}
+
+/// The packed rows behind those of `tile`.
+PrefetchWalk UnitRun::walk_over_packed_rows(const char* tile_a, int64_t tile, int64_t k) const {
+  const int64_t row_bytes = kPackedRowStride * kernel_.granule_bytes;
+  return {tile_a + tile_rows(tile) * row_bytes, granules_of(k) * kernel_.granule_bytes, row_bytes,
+          tile_rows(tile + 1)};
 }
 
 /// Whether the first row tile packs each panel just before it is used: where its products with a

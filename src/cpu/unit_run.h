@@ -61,8 +61,10 @@ class UnitRun {
         past_cache_(is_past_cache()) {}
 
   /// Both return false when there is no memory.
-  bool blocked();
+  bool blocked(SharedBlock* shared);
   bool resident();
+  /// Takes row tiles of a block that the unit's owner shares.
+  void help(SharedBlock* shared);
 
  private:
   int64_t granules_of(int64_t k) const {
@@ -152,6 +154,18 @@ class UnitRun {
   Blocks cut_into_blocks() const;
   Block block_at(const Blocks& blocks, int64_t index) const;
   bool fits_packed_a() const;
+  /// Where a row tile of a kept A begins.
+  int64_t kept_a_offset(const Block& block, int64_t tile) const {
+    return (block.k_index * rows_ + tile_begin(tile)) * kPackedRowStride * kernel_.granule_bytes;
+  }
+  PrefetchWalk walk_over_packed_rows(const char* tile_a, int64_t tile, int64_t k) const;
+  /// One row tile against packed panels of a block.
+  TileArgs packed_args(const Block& block, int64_t tile, const char* a, const char* b,
+                       char* acc) const;
+  void finish_tile(const Block& block, int64_t tile, const char* acc) const;
+  void share_block(const Blocks& blocks, const SharedBlock::Work& work, char* b_memory,
+                   SharedBlock* shared);
+  void take_tiles(const Blocks& blocks, char* own_acc, SharedBlock* shared);
   bool packs_by_panels(const Block& block, int64_t source_panels) const;
   void pack_and_multiply(const TileArgs& args, const Block& block, int64_t begin,
                          PrefetchWalk* then, char* b_memory) const;
