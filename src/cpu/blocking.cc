@@ -53,10 +53,10 @@ Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches) {
   // for these; more than 32 are more streams than memory serves well.
   blocking.stream_k = std::max<int64_t>(
       std::min<int64_t>(16, 32 / kernel.granule_k) * kernel.granule_k, kernel.k_step);
-  // While they are used, the same columns of the next rows are on their way into L2: an eighth of
-  // it, because rows of a power-of-two length share few sets.
-  blocking.stream_bytes = caches.l2_bytes / 8;
-  // One row of A: the sums of so much of a row of B stay in L1.
+  // While they are used, the same columns of the next rows are on their way into L2: a quarter of
+  // it for each.
+  blocking.stream_bytes = caches.l2_bytes / 4;
+  // One row of A: the sums of a row of B of at most this stay in L1.
   blocking.single_bytes = caches.l1_bytes / 4;
   // Memory is fastest in the order of addresses, whatever the order of use: while a chunk of a
   // panel is used, the next one comes into L2, column after column. A quarter for each of the two.

@@ -20,7 +20,7 @@ struct Blocking {
   int64_t row_bytes;         ///< few rows, B contiguous along n: bytes of a row taken side by side
   int64_t stream_k;          ///< few rows, B read without packing: rows of B side by side
   int64_t stream_bytes;      ///< the same: of these rows, so many bytes before the next rows
-  int64_t single_bytes;      ///< one row, B read without packing: bytes of a row of B at a time
+  int64_t single_bytes;      ///< one row, B read without packing: a row of B of at most this
   int64_t chunk_bytes;       ///< few rows, columns contiguous along k: prefetched at a time
 };
 

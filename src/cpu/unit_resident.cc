@@ -144,14 +144,21 @@ void UnitRun::multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile,
   kernel_.multiply(args);
 }
 
-/// Rows of B side by side and, of these, panels before the next rows. A single row of A needs no
-/// rows side by side, since its sums stay in L1, and then B is one stream, which memory serves
-/// best.
+/// For a single row of A the sums of a whole row of B stay in L1, so it needs no rows of B side by
+/// side, and where these follow one another B is one stream, which memory serves best. A panel's
+/// part of a row must be worth reading and writing its sums for.
+bool UnitRun::is_one_stream() const {
+  constexpr int64_t kMinPanelBytes = 128;
+  const int64_t panel_bytes = kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
+  return rows_ == 1 && kernel_.granule_k == 1 && streams_in_order() &&
+         panel_bytes >= kMinPanelBytes && full_panels_ * panel_bytes <= blocking_.single_bytes &&
+         b_.row_stride < (full_panels_ + 1) * kernel_.nr;
+}
+
+/// Rows of B side by side and, of these, panels before the next rows.
 UnitRun::Piece UnitRun::streamed_piece() const {
+  if (is_one_stream()) return {.k = 1, .panels = std::max<int64_t>(full_panels_, 1)};
   const int64_t row_bytes = kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
-  if (rows_ == 1 && kernel_.granule_k == 1 && streams_in_order()) {
-    return {.k = 1, .panels = std::max<int64_t>(blocking_.single_bytes / row_bytes, 1)};
-  }
   return {
       .k = blocking_.stream_k,
       .panels = std::max<int64_t>(blocking_.stream_bytes / (blocking_.stream_k * row_bytes), 1)};

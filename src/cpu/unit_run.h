@@ -186,6 +186,7 @@ class UnitRun {
   PrefetchWalk next_chunk(const Chunks& chunks, int64_t i) const;
   void stream_pieces(const Piece& piece, const char* a, char* b, char* acc) const;
   void stream_rows(const char* a, char* b, char* acc) const;
+  bool is_one_stream() const;
   Piece streamed_piece() const;
   PrefetchWalk next_rows(const Piece& piece, int64_t k0, int64_t k_end, int64_t panel,
                          TileArgs* args) const;
