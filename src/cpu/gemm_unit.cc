@@ -98,6 +98,7 @@ void UnitRun::point_at_source(int64_t k0, int64_t panel, char* packed, TileArgs*
   const auto size = static_cast<int64_t>(size_of(b_.dtype));
   args->b = element_at(b_, k0, panel * kernel_.nr);
   args->b_panel_bytes = kernel_.nr * b_.col_stride * size;
+  args->b_dtype = b_.dtype;
   args->b_k_bytes = b_.row_stride * size;
   args->b_column_bytes = b_.col_stride * size;
   args->b_granule_bytes = args->b_k_bytes * kernel_.granule_k;

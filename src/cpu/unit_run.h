@@ -94,11 +94,13 @@ class UnitRun {
 
   /// The kernel can read B as it lies, with columns next to each other or contiguous along k; what
   /// doesn't fill a granule or, along k, a vector, must be packed.
-  bool reads_source() const {
-    return !unit_.packed && b_.col_stride == 1 && b_.dtype == kernel_.source_dtype;
+  bool takes_source() const {
+    return !unit_.packed && (b_.dtype == kernel_.source_dtype ||
+                             (kernel_.widened_dtypes >> static_cast<int>(b_.dtype) & 1) != 0);
   }
+  bool reads_source() const { return takes_source() && b_.col_stride == 1; }
   bool reads_unpacked(int64_t k) const {
-    if (few_rows_ > 0) return k % (int64_t{kernel_.granule_k} * kernel_.nr) == 0;
+    if (few_rows_ > 0) return k % kernel_.column_k == 0;
     // A kernel that multiplies faster than it packs packs whole blocks, with nothing in between.
     if (!unit_.resident && kernel_.pack_cost >= kernel_.mr) return false;
     return reads_source() && k % kernel_.k_step == 0;
@@ -109,8 +111,8 @@ class UnitRun {
   /// Rows for which it can read columns that are contiguous along k; 0 where B has none. That pays
   /// where B comes straight from memory, not where a block of it is packed for many rows.
   int64_t columns_rows() const {
-    const bool columns = unit_.resident && !unit_.packed && b_.row_stride == 1 &&
-                         b_.col_stride != 1 && b_.dtype == kernel_.source_dtype;
+    const bool columns =
+        unit_.resident && takes_source() && b_.row_stride == 1 && b_.col_stride != 1;
     return columns ? kernel_.column_rows : 0;
   }
   /// Panels of B from [k0, panel] on, for the first row tile to read where they lie and, given

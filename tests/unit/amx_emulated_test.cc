@@ -155,16 +155,21 @@ INSTANTIATE_TEST_SUITE_P(Types, EmulatedAmx, testing::Values(DType::kBF16, DType
                            return std::string(name_of(param_info.param));
                          });
 
-/// Machines with and without AMX agree on f32.
+/// Machines with and without AMX agree on f32 and on what is widened to it, and so do weights of
+/// either layout.
 TEST(AmxF32, GivesTheBitsOfAvx512) {
   Isa isa{};
   if (!resolve_isa("avx512", &isa).ok()) GTEST_SKIP() << "no AVX-512";
-  for (const Shape& shape : kShapes) {
-    for (const bool transposed : {false, true}) {
-      Product product(DType::kF32, shape, transposed);
-      EXPECT_EQ(product.rows(kGemmAmxF32, 0, shape.m, 3),
-                product.rows(kGemmAvx512F32, 0, shape.m, 1))
-          << shape.m << " x " << shape.n << " x " << shape.k << ", " << transposed;
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const Shape& shape : kShapes) {
+      const std::vector<uint32_t> expected =
+          Product(dtype, shape, false).rows(kGemmAvx512F32, 0, shape.m, 1);
+      for (const bool transposed : {false, true}) {
+        Product product(dtype, shape, transposed);
+        EXPECT_EQ(product.rows(kGemmAmxF32, 0, shape.m, 3), expected)
+            << name_of(dtype) << " " << shape.m << " x " << shape.n << " x " << shape.k << ", "
+            << transposed;
+      }
     }
   }
 }

@@ -6,13 +6,17 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cadre/dtype.h"
+
 namespace cadre::cpu {
 namespace {
 
 struct Bf16 {
+  static constexpr DType kDType = DType::kBF16;
   uint16_t bits;
 };
 struct F16 {
+  static constexpr DType kDType = DType::kF16;
   uint16_t bits;
 };
 

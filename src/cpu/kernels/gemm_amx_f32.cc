@@ -20,23 +20,28 @@ constexpr int kVectors = 3;
 constexpr int kNr = kVectors * VecF32::kLanes;
 
 using OpFolded = FoldedOpF32<kRows, kVectors, 3>;
+template <class T>
+using SourceF32 = HalfSource<VecF32, T, kVectors>;
 
 }  // namespace
 
-const GemmKernel kGemmAmxF32 = {.name = "amx_f32",
-                                .acc_dtype = DType::kF32,
-                                .mr = kRows,
-                                .nr = kNr,
-                                .granule_k = 1,
-                                .granule_bytes = 4,
-                                .k_step = 1,
-                                .subtracts_surplus = false,
-                                .source_dtype = DType::kF32,
-                                .column_rows = OpFolded::kColumnRows,
-                                .streams_in_order = true,
-                                .pack_a = &pack_a_widen<VecF32>,
-                                .pack_b = &pack_b_widen<VecF32, kNr>,
-                                .multiply = &multiply<OpFolded>,
-                                .epilogue = &epilogue_float<VecF32, float, kNr>};
+const GemmKernel kGemmAmxF32 = {
+    .name = "amx_f32",
+    .acc_dtype = DType::kF32,
+    .mr = kRows,
+    .nr = kNr,
+    .granule_k = 1,
+    .granule_bytes = 4,
+    .k_step = 1,
+    .subtracts_surplus = false,
+    .source_dtype = DType::kF32,
+    .widened_dtypes = kHalfDTypes,
+    .column_rows = OpFolded::kColumnRows,
+    .column_k = 2 * VecF32::kLanes,
+    .streams_in_order = true,
+    .pack_a = &pack_a_widen<VecF32>,
+    .pack_b = &pack_b_widen<VecF32, kNr>,
+    .multiply = &multiply<OpFolded, SourceF32<Bf16>, SourceF32<F16>, OpFolded>,
+    .epilogue = &epilogue_float<VecF32, float, kNr>};
 
 }  // namespace cadre::cpu

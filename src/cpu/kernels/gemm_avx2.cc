@@ -16,6 +16,8 @@ namespace {
 constexpr int kRows = 6;
 constexpr int kVectors = 2;
 using OpF32 = WidenedOp<VecF32, kRows, kVectors>;
+template <class T>
+using SourceF32 = HalfSource<VecF32, T, kVectors>;
 using OpF64 = WidenedOp<VecF64, kRows, kVectors>;
 constexpr int kNrF32 = kVectors * VecF32::kLanes;
 constexpr int kNrF64 = kVectors * VecF64::kLanes;
@@ -58,7 +60,6 @@ struct OpInt8 {
   static constexpr int kGranuleBytes = 4;
   static constexpr int kGranuleK = 2;
   static constexpr bool kSubtractsSurplus = false;
-  static constexpr bool kReadsSource = false;
 
   static Acc zero() { return _mm256_setzero_si256(); }
   static Acc load_acc(const char* p) {
@@ -82,20 +83,23 @@ struct OpInt8 {
 
 }  // namespace
 
-const GemmKernel kGemmAvx2F32 = {.name = "avx2_f32",
-                                 .acc_dtype = DType::kF32,
-                                 .mr = kRows,
-                                 .nr = kNrF32,
-                                 .granule_k = 1,
-                                 .granule_bytes = 4,
-                                 .k_step = 1,
-                                 .subtracts_surplus = false,
-                                 .source_dtype = DType::kF32,
-                                 .column_rows = OpF32::kColumnRows,
-                                 .pack_a = &pack_a_widen<VecF32>,
-                                 .pack_b = &pack_b_widen<VecF32, kNrF32>,
-                                 .multiply = &multiply<OpF32>,
-                                 .epilogue = &epilogue_float<VecF32, float, kNrF32>};
+const GemmKernel kGemmAvx2F32 = {
+    .name = "avx2_f32",
+    .acc_dtype = DType::kF32,
+    .mr = kRows,
+    .nr = kNrF32,
+    .granule_k = 1,
+    .granule_bytes = 4,
+    .k_step = 1,
+    .subtracts_surplus = false,
+    .source_dtype = DType::kF32,
+    .widened_dtypes = kHalfDTypes,
+    .column_rows = OpF32::kColumnRows,
+    .column_k = 2 * VecF32::kLanes,
+    .pack_a = &pack_a_widen<VecF32>,
+    .pack_b = &pack_b_widen<VecF32, kNrF32>,
+    .multiply = &multiply<OpF32, SourceF32<Bf16>, SourceF32<F16>, OpF32>,
+    .epilogue = &epilogue_float<VecF32, float, kNrF32>};
 
 const GemmKernel kGemmAvx2F64 = {.name = "avx2_f64",
                                  .acc_dtype = DType::kF64,
@@ -105,11 +109,13 @@ const GemmKernel kGemmAvx2F64 = {.name = "avx2_f64",
                                  .granule_bytes = 8,
                                  .k_step = 1,
                                  .subtracts_surplus = false,
-                                 .source_dtype = DType::kInvalid,
-                                 .column_rows = 0,
+                                 .source_dtype = DType::kF64,
+                                 .column_rows = OpF64::kColumnRows,
+                                 .column_k = VecF64::kLanes,
+                                 .streams_in_order = true,
                                  .pack_a = &pack_a_widen<VecF64>,
                                  .pack_b = &pack_b_widen<VecF64, kNrF64>,
-                                 .multiply = &multiply<OpF64>,
+                                 .multiply = &multiply<OpF64, OpF64>,
                                  .epilogue = &epilogue_float<VecF64, double, kNrF64>};
 
 const GemmKernel kGemmAvx2Int8 = {.name = "avx2_int8",

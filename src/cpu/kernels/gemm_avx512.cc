@@ -18,7 +18,11 @@ namespace {
 
 constexpr int kRows = 14;
 constexpr int kVectors = 2;
-using OpF32 = FoldedOpF32<kRows, kVectors, 4>;
+struct OpF32 : FoldedOpF32<kRows, kVectors, 4> {
+  static constexpr uint32_t kSourceFlip = 0;
+};
+template <class T>
+using SourceF32 = HalfSource<VecF32, T, kVectors>;
 using OpF64 = WidenedOp<VecF64, kRows, kVectors>;
 constexpr int kNrF32 = kVectors * VecF32::kLanes;
 constexpr int kNrF64 = kVectors * VecF64::kLanes;
@@ -27,7 +31,6 @@ constexpr int kNrF64 = kVectors * VecF64::kLanes;
 struct OpInt8 : DwordOp<kRows, kVectors> {
   static constexpr int kGranuleK = 2;
   static constexpr bool kSubtractsSurplus = false;
-  static constexpr bool kReadsSource = false;
   static Acc multiply_add(Acc acc, Vec a, Vec b) {
     return _mm512_add_epi32(acc, _mm512_madd_epi16(a, b));
   }
@@ -35,22 +38,25 @@ struct OpInt8 : DwordOp<kRows, kVectors> {
 
 }  // namespace
 
-const GemmKernel kGemmAvx512F32 = {.name = "avx512_f32",
-                                   .acc_dtype = DType::kF32,
-                                   .mr = kRows,
-                                   .nr = kNrF32,
-                                   .granule_k = 1,
-                                   .granule_bytes = 4,
-                                   .k_step = 1,
-                                   .subtracts_surplus = false,
-                                   .source_dtype = DType::kF32,
-                                   .column_rows = OpF32::kColumnRows,
-                                   .packs_beside = true,
-                                   .streams_in_order = true,
-                                   .pack_a = &pack_a_widen<VecF32>,
-                                   .pack_b = &pack_b_widen<VecF32, kNrF32>,
-                                   .multiply = &multiply<OpF32>,
-                                   .epilogue = &epilogue_float<VecF32, float, kNrF32>};
+const GemmKernel kGemmAvx512F32 = {
+    .name = "avx512_f32",
+    .acc_dtype = DType::kF32,
+    .mr = kRows,
+    .nr = kNrF32,
+    .granule_k = 1,
+    .granule_bytes = 4,
+    .k_step = 1,
+    .subtracts_surplus = false,
+    .source_dtype = DType::kF32,
+    .widened_dtypes = kHalfDTypes,
+    .column_rows = OpF32::kColumnRows,
+    .column_k = 2 * VecF32::kLanes,
+    .packs_beside = true,
+    .streams_in_order = true,
+    .pack_a = &pack_a_widen<VecF32>,
+    .pack_b = &pack_b_widen<VecF32, kNrF32>,
+    .multiply = &multiply<OpF32, SourceF32<Bf16>, SourceF32<F16>, OpF32>,
+    .epilogue = &epilogue_float<VecF32, float, kNrF32>};
 
 const GemmKernel kGemmAvx512F64 = {.name = "avx512_f64",
                                    .acc_dtype = DType::kF64,
@@ -60,11 +66,13 @@ const GemmKernel kGemmAvx512F64 = {.name = "avx512_f64",
                                    .granule_bytes = 8,
                                    .k_step = 1,
                                    .subtracts_surplus = false,
-                                   .source_dtype = DType::kInvalid,
-                                   .column_rows = 0,
+                                   .source_dtype = DType::kF64,
+                                   .column_rows = OpF64::kColumnRows,
+                                   .column_k = VecF64::kLanes,
+                                   .streams_in_order = true,
                                    .pack_a = &pack_a_widen<VecF64>,
                                    .pack_b = &pack_b_widen<VecF64, kNrF64>,
-                                   .multiply = &multiply<OpF64>,
+                                   .multiply = &multiply<OpF64, OpF64>,
                                    .epilogue = &epilogue_float<VecF64, double, kNrF64>};
 
 const GemmKernel kGemmAvx512Int8 = {.name = "avx512_int8",

@@ -23,7 +23,6 @@ struct OpBf16 {
   static constexpr int kGranuleBytes = 4;
   static constexpr int kGranuleK = 2;
   static constexpr bool kSubtractsSurplus = false;
-  static constexpr bool kReadsSource = true;
   static constexpr uint32_t kSourceFlip = 0;
   static constexpr int64_t kSourceRowBytes = int64_t{kNr} * 2;
   static constexpr int kColumnRows = kMaxColumnRows;
@@ -71,11 +70,12 @@ const GemmKernel kGemmAvx512Bf16 = {.name = "avx512_bf16",
                                     .subtracts_surplus = false,
                                     .source_dtype = DType::kBF16,
                                     .column_rows = OpBf16::kColumnRows,
+                                    .column_k = 2 * OpBf16::kLanes,
                                     .packs_beside = true,
                                     .streams_in_order = true,
                                     .pack_a = &pack_a_from<PairLoaderBf16>,
                                     .pack_b = &pack_b_from<PairLoaderBf16, kNr>,
-                                    .multiply = &multiply<OpBf16>,
+                                    .multiply = &multiply<OpBf16, OpBf16>,
                                     .epilogue = &epilogue_float<VecF32, float, kNr>};
 
 }  // namespace cadre::cpu

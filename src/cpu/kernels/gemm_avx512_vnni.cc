@@ -19,7 +19,6 @@ constexpr int kOffset = 0x80;
 struct OpVnni : DwordOp<kRows, kVectors> {
   static constexpr int kGranuleK = 4;
   static constexpr bool kSubtractsSurplus = true;
-  static constexpr bool kReadsSource = true;
   static constexpr uint32_t kSourceFlip = 0x80808080;
   static constexpr int64_t kSourceRowBytes = kNr;
   static constexpr int kColumnRows = kMaxColumnRows;
@@ -80,12 +79,13 @@ const GemmKernel kGemmVnniInt8 = {.name = "avx512_vnni_int8",
                                   .subtracts_surplus = true,
                                   .source_dtype = DType::kI8,
                                   .column_rows = OpVnni::kColumnRows,
+                                  .column_k = 4 * OpVnni::kLanes,
                                   .packs_beside = true,
                                   .streams_in_order = true,
                                   .source_flip = OpVnni::kSourceFlip,
                                   .pack_a = &pack_a,
                                   .pack_b = &pack_b_from<QuadLoaderInt8<kOffset>, kNr>,
-                                  .multiply = &multiply<OpVnni>,
+                                  .multiply = &multiply<OpVnni, OpVnni>,
                                   .epilogue = &epilogue_int32<VecF64, kNr>};
 
 }  // namespace cadre::cpu

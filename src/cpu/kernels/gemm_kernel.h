@@ -82,10 +82,11 @@ struct TileArgs {
   PrefetchWalk* prefetch = nullptr;  // never null
   CopyWalk* copy = nullptr;          // kPanelsBeside: what to pack
   BFrom b_from = BFrom::kPanels;
-  int64_t b_k_bytes = 0;       // source: from one k to the next
-  int64_t b_column_bytes = 0;  // columns: from one column to the next
-  int64_t b_ahead_bytes = 0;   // source, columns: from what is read to what to prefetch, or 0
-  void* b_packed = nullptr;    // kept: panel 0, [granules][nr] granules
+  DType b_dtype = DType::kInvalid;  // source, columns
+  int64_t b_k_bytes = 0;            // source: from one k to the next
+  int64_t b_column_bytes = 0;       // columns: from one column to the next
+  int64_t b_ahead_bytes = 0;        // source, columns: from what is read to what to prefetch, or 0
+  void* b_packed = nullptr;         // kept: panel 0, [granules][nr] granules
   int64_t b_packed_panel_bytes = 0;
   void* out = nullptr;  // finished sums of tile 0 go here instead of into acc
   int64_t out_row_bytes = 0;
@@ -105,6 +106,10 @@ struct EpilogueArgs {
   bool past_cache;  // d is large and not needed soon: write it without reading it into the caches
 };
 
+// Types of 16 bits, as GemmKernel::widened_dtypes.
+inline constexpr uint32_t kHalfDTypes =
+    1u << static_cast<int>(DType::kBF16) | 1u << static_cast<int>(DType::kF16);
+
 struct GemmKernel {
   const char* name;
   DType acc_dtype;  // f32, f64 or int32
@@ -114,7 +119,9 @@ struct GemmKernel {
   int k_step;                     // packed k is padded with zeros to a multiple of this
   bool subtracts_surplus;         // multiply needs a_surplus once for each packed stretch of A
   DType source_dtype;             // of a B that is read as it lies, in either of its two orders
+  uint32_t widened_dtypes = 0;    // the same, widened on the way: a bit (1 << dtype) for each type
   int column_rows;                // with columns contiguous along k, for at most this many rows
+  int column_k = 1;               // and so many values of k at a time
   bool packs_beside = false;      // multiply takes a CopyWalk from a B of source_dtype
   bool streams_in_order = false;  // few rows: prefetch B in the order of its addresses
   uint32_t source_flip = 0;       // bits of a granule of such a B that packing inverts

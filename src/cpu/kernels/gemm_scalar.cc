@@ -52,9 +52,10 @@ const GemmKernel kGemmScalarF32 = {.name = "scalar_f32",
                                    .subtracts_surplus = false,
                                    .source_dtype = DType::kF32,
                                    .column_rows = OpF32::kColumnRows,
+                                   .column_k = VecF32::kLanes,
                                    .pack_a = &pack_a_widen<VecF32>,
                                    .pack_b = &pack_b_widen<VecF32, kNr32>,
-                                   .multiply = &multiply<OpF32>,
+                                   .multiply = &multiply<OpF32, OpF32>,
                                    .epilogue = &epilogue_float<VecF32, float, kNr32>};
 
 const GemmKernel kGemmScalarF64 = {.name = "scalar_f64",

@@ -20,21 +20,47 @@ struct PartialCopy {
   }
 };
 
+// 8 lanes of 32 bits, transposed as an 8x8 matrix. First half p of each register goes to the
+// registers 4p to 4p + 3; then these are transposed, four lanes by four.
+inline void gather_parts(__m256i (&r)[8]) {
+  for (int i = 0; i < 4; ++i) {
+    const __m256i x = r[i];
+    r[i] = _mm256_permute2x128_si256(x, r[i + 4], 0x20);
+    r[i + 4] = _mm256_permute2x128_si256(x, r[i + 4], 0x31);
+  }
+}
+inline void transpose_part(__m256i (&r)[8], int64_t part) {
+  __m256i* const p = r + 4 * part;
+  const __m256i t0 = _mm256_unpacklo_epi32(p[0], p[1]);
+  const __m256i t1 = _mm256_unpackhi_epi32(p[0], p[1]);
+  const __m256i t2 = _mm256_unpacklo_epi32(p[2], p[3]);
+  const __m256i t3 = _mm256_unpackhi_epi32(p[2], p[3]);
+  p[0] = _mm256_unpacklo_epi64(t0, t2);
+  p[1] = _mm256_unpackhi_epi64(t0, t2);
+  p[2] = _mm256_unpacklo_epi64(t1, t3);
+  p[3] = _mm256_unpackhi_epi64(t1, t3);
+}
 inline void transpose_lanes(__m256i (&r)[8]) {
+  gather_parts(r);
+  for (int part = 0; part < 2; ++part) transpose_part(r, part);
+}
+
+// 8 columns of 16 words, transposed into pairs of rows of 8: register j holds rows j and j + 8.
+inline void transpose_words(__m256i (&r)[8]) {
   __m256i t[8];
   for (int i = 0; i < 8; i += 2) {
-    t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
+    t[i] = _mm256_unpacklo_epi16(r[i], r[i + 1]);
+    t[i + 1] = _mm256_unpackhi_epi16(r[i], r[i + 1]);
   }
   for (int i = 0; i < 8; i += 4) {
-    r[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
-    r[i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
-    r[i + 2] = _mm256_unpacklo_epi64(t[i + 1], t[i + 3]);
-    r[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
+    for (int p = 0; p < 2; ++p) {
+      r[i + 2 * p] = _mm256_unpacklo_epi32(t[i + p], t[i + p + 2]);
+      r[i + 2 * p + 1] = _mm256_unpackhi_epi32(t[i + p], t[i + p + 2]);
+    }
   }
-  for (int i = 0; i < 4; ++i) {
-    t[i] = _mm256_permute2x128_si256(r[i], r[i + 4], 0x20);
-    t[i + 4] = _mm256_permute2x128_si256(r[i], r[i + 4], 0x31);
+  for (int64_t p = 0; p < 4; ++p) {
+    t[2 * p] = _mm256_unpacklo_epi64(r[p], r[p + 4]);
+    t[2 * p + 1] = _mm256_unpackhi_epi64(r[p], r[p + 4]);
   }
   for (int i = 0; i < 8; ++i) r[i] = t[i];
 }
@@ -42,6 +68,7 @@ inline void transpose_lanes(__m256i (&r)[8]) {
 struct VecF32 {
   using Elem = float;
   using Reg = __m256;
+  using Pairs = __m256i;
   static constexpr int kLanes = 8;
 
   static Reg zero() { return _mm256_setzero_ps(); }
@@ -80,6 +107,27 @@ struct VecF32 {
     if (count < 8) return load(PartialCopy<double, 8>(p, count).lanes, 8);
     return _mm256_set_m128(_mm256_cvtpd_ps(_mm256_loadu_pd(p + 4)),
                            _mm256_cvtpd_ps(_mm256_loadu_pd(p)));
+  }
+
+  // Columns of 16-bit elements, two in each lane: 8 of them transposed, and of these the row i of
+  // 16, widened exactly.
+  static Pairs load_pairs(const void* p) {
+    return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+  }
+  static constexpr int pair_parts(Bf16) { return 2; }
+  static void gather_pairs(Pairs (&r)[8], Bf16) { gather_parts(r); }
+  static void transpose_pairs(Pairs (&r)[8], int64_t part, Bf16) { transpose_part(r, part); }
+  static Reg widen_pair(const Pairs (&r)[8], int i, Bf16) {
+    const Pairs x = r[i / 2];
+    return _mm256_castsi256_ps(i % 2 == 0 ? _mm256_slli_epi32(x, 16)
+                                          : _mm256_and_si256(x, _mm256_set1_epi32(-0x10000)));
+  }
+  static constexpr int pair_parts(F16) { return 1; }
+  static void gather_pairs(Pairs (&)[8], F16) {}
+  static void transpose_pairs(Pairs (&r)[8], int64_t, F16) { transpose_words(r); }
+  static Reg widen_pair(const Pairs (&r)[8], int i, F16) {
+    const Pairs x = r[i % 8];
+    return _mm256_cvtph_ps(i < 8 ? _mm256_castsi256_si128(x) : _mm256_extracti128_si256(x, 1));
   }
 
   // The first `count` lanes, rounded to nearest even where the target is narrower.

@@ -19,31 +19,35 @@ inline __mmask8 first8(int64_t count) {
   return count >= 8 ? __mmask8(0xff) : __mmask8((1u << count) - 1u);
 }
 
-// 16 lanes of 32 bits, transposed as a 16x16 matrix in four rounds of 16 shuffles.
+// 16 lanes of 32 bits, transposed as a 16x16 matrix. First part p of 128 bits of each register goes
+// to the registers 4p to 4p + 3; then these are transposed, four lanes by four: in all four rounds
+// of 16 shuffles.
+inline void gather_parts(__m512i (&r)[16]) {
+  for (int i = 0; i < 4; ++i) {
+    const __m512i t0 = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x44);
+    const __m512i t1 = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xee);
+    const __m512i t2 = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x44);
+    const __m512i t3 = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xee);
+    r[i] = _mm512_shuffle_i32x4(t0, t2, 0x88);
+    r[i + 4] = _mm512_shuffle_i32x4(t0, t2, 0xdd);
+    r[i + 8] = _mm512_shuffle_i32x4(t1, t3, 0x88);
+    r[i + 12] = _mm512_shuffle_i32x4(t1, t3, 0xdd);
+  }
+}
+inline void transpose_part(__m512i (&r)[16], int64_t part) {
+  __m512i* const p = r + 4 * part;
+  const __m512i t0 = _mm512_unpacklo_epi32(p[0], p[1]);
+  const __m512i t1 = _mm512_unpackhi_epi32(p[0], p[1]);
+  const __m512i t2 = _mm512_unpacklo_epi32(p[2], p[3]);
+  const __m512i t3 = _mm512_unpackhi_epi32(p[2], p[3]);
+  p[0] = _mm512_unpacklo_epi64(t0, t2);
+  p[1] = _mm512_unpackhi_epi64(t0, t2);
+  p[2] = _mm512_unpacklo_epi64(t1, t3);
+  p[3] = _mm512_unpackhi_epi64(t1, t3);
+}
 inline void transpose_lanes(__m512i (&r)[16]) {
-  __m512i t[16];
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
-  for (int i = 0; i < 4; ++i) {
-    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-  }
-  for (int i = 0; i < 4; ++i) {
-    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-    r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
-    r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
-  }
+  gather_parts(r);
+  for (int part = 0; part < 4; ++part) transpose_part(r, part);
 }
 
 // Eight columns of 16 lanes as 16 rows of eight lanes, row_bytes apart: 24 shuffles and 8
@@ -77,9 +81,40 @@ inline void store_eight_columns(__m512i (&r)[8], char* rows, int64_t row_bytes) 
   }
 }
 
+// 16 columns of 32 words, transposed into pairs of rows of 16, in two parts: register j of the
+// first eight holds rows j and j + 8, of the others rows j + 16 and j + 24.
+inline void gather_word_parts(__m512i (&r)[16]) {
+  const __m512i parts01 = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+  const __m512i parts23 = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  for (int j = 0; j < 8; ++j) {
+    const __m512i x = r[j];
+    r[j] = _mm512_permutex2var_epi64(x, parts01, r[j + 8]);
+    r[j + 8] = _mm512_permutex2var_epi64(x, parts23, r[j + 8]);
+  }
+}
+inline void transpose_word_part(__m512i (&r)[16], int64_t part) {
+  __m512i* const p = r + 8 * part;
+  __m512i t[8], u[8];
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm512_unpacklo_epi16(p[i], p[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi16(p[i], p[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    for (int64_t q = 0; q < 2; ++q) {
+      u[i + 2 * q] = _mm512_unpacklo_epi32(t[i + q], t[i + q + 2]);
+      u[i + 2 * q + 1] = _mm512_unpackhi_epi32(t[i + q], t[i + q + 2]);
+    }
+  }
+  for (int64_t q = 0; q < 4; ++q) {
+    p[2 * q] = _mm512_unpacklo_epi64(u[q], u[q + 4]);
+    p[2 * q + 1] = _mm512_unpackhi_epi64(u[q], u[q + 4]);
+  }
+}
+
 struct VecF32 {
   using Elem = float;
   using Reg = __m512;
+  using Pairs = __m512i;
   static constexpr int kLanes = 16;
 
   static Reg zero() { return _mm512_setzero_ps(); }
@@ -118,6 +153,26 @@ struct VecF32 {
     const __m256 hi = count > 8 ? _mm512_cvtpd_ps(_mm512_maskz_loadu_pd(first8(count - 8), p + 8))
                                 : _mm256_setzero_ps();
     return _mm512_insertf32x8(_mm512_castps256_ps512(lo), hi, 1);
+  }
+
+  // Columns of 16-bit elements, two in each lane: 16 of them transposed, and of these the row i of
+  // 32, widened exactly.
+  static Pairs load_pairs(const void* p) { return _mm512_loadu_si512(p); }
+  static constexpr int pair_parts(Bf16) { return 4; }
+  static void gather_pairs(Pairs (&r)[16], Bf16) { gather_parts(r); }
+  static void transpose_pairs(Pairs (&r)[16], int64_t part, Bf16) { transpose_part(r, part); }
+  static Reg widen_pair(const Pairs (&r)[16], int i, Bf16) {
+    const Pairs x = r[i / 2];
+    return _mm512_castsi512_ps(i % 2 == 0 ? _mm512_slli_epi32(x, 16)
+                                          : _mm512_and_si512(x, _mm512_set1_epi32(-0x10000)));
+  }
+  static constexpr int pair_parts(F16) { return 2; }
+  static void gather_pairs(Pairs (&r)[16], F16) { gather_word_parts(r); }
+  static void transpose_pairs(Pairs (&r)[16], int64_t part, F16) { transpose_word_part(r, part); }
+  static Reg widen_pair(const Pairs (&r)[16], int i, F16) {
+    const Pairs x = r[i % 8 + i / 16 * 8];
+    return _mm512_cvtph_ps(i % 16 < 8 ? _mm512_castsi512_si256(x)
+                                      : _mm512_extracti64x4_epi64(x, 1));
   }
 
   // Of 16 results of 16 bits.

@@ -15,17 +15,26 @@ namespace {
 
 // An Op offers:
 //   Acc, Vec, kLanes, kVectors (nr = kLanes * kVectors), kMaxRows (mr), kGranuleBytes, kGranuleK,
-//   kSubtractsSurplus, kReadsSource
+//   kSubtractsSurplus
 //   Acc zero(), load_acc(const char*), multiply_add(Acc, Vec a, Vec b), subtract_surplus(Acc, const
 //   char*); Vec load_b(const char*), broadcast_a(const char*)
 //   void store_acc(char*, Acc), store_past_cache(char*, Acc), finish_past_cache()
-// and with kReadsSource:
-//   kSourceRowBytes (nr elements), kColumnRows
-//   kSourceFlip: bits of a granule that packing inverts
-//   void load_source(const char* row, int64_t k_bytes, Vec (&)[kV]), void store_b(char*, Vec)
-//   Vec load_column(const char*), void transpose(Vec (&)[kLanes])
-// and, where a multiply-add can broadcast its value of A itself:
+// where a multiply-add can broadcast its value of A itself:
 //   kFirstFoldedRow: from this row on it does; Acc multiply_add_folded(Acc, const char* a, Vec b)
+// where B is packed beside the products:
+//   kSourceFlip: bits of a granule that packing inverts
+// and where it reads a B as it lies:
+//   kColumnRows; void store_b(char*, Vec)
+//
+// A Source says how such a B is read, one for each of its types; an Op is the Source of its own:
+//   kSourceRowBytes (nr elements)
+//   void load_source(const char* row, int64_t k_bytes, Vec (&)[kV])
+//   load_column(const char*), a vector of a column, and void transpose(… (&)[kLanes]) of those
+// and, where it is widened:
+//   kDType, kColumnGranules (in a lane of such a vector)
+//   kColumnParts: transpose is completed by void transpose_part(… (&)[kLanes], int part), each just
+//   before its use, so that shuffles and multiply-adds go side by side
+//   Vec granule(const … (&)[kLanes], int i), number i along k
 
 // A transposed block of B takes as many registers as it has lanes; the accumulators need the rest.
 inline constexpr int kMaxColumnRows = 8;
@@ -108,7 +117,7 @@ inline void prefetch_out(const TileArgs& t, int64_t panel, int64_t granule) {
     __builtin_prefetch(out + row * t.out_row_bytes + byte, 1, 3);
 }
 
-template <class Op, int kRows, BFrom kFrom>
+template <class Op, int kRows, BFrom kFrom, class Source>
 void multiply_rows(const TileArgs& t) {
   constexpr int kV = Op::kVectors;
   constexpr int64_t kVecBytes = Op::kLanes * Op::kGranuleBytes;
@@ -139,10 +148,10 @@ void multiply_rows(const TileArgs& t) {
       } else {
         if (kFrom == BFrom::kSourceKept || t.b_ahead_bytes != 0) {
           for (int p = 0; p < Op::kGranuleK; ++p)
-            for (int64_t line = 0; line < Op::kSourceRowBytes; line += 64)
+            for (int64_t line = 0; line < Source::kSourceRowBytes; line += 64)
               __builtin_prefetch(b + p * t.b_k_bytes + t.b_ahead_bytes + line, 0, 2);
         }
-        Op::load_source(b, t.b_k_bytes, bv);
+        Source::load_source(b, t.b_k_bytes, bv);
         if constexpr (kFrom == BFrom::kSourceKept) {
           for (int v = 0; v < kV; ++v) Op::store_b(kept + v * kVecBytes, bv[v]);
           kept += kV * kVecBytes;
@@ -191,14 +200,32 @@ inline typename Op::Acc multiply_add_once(typename Op::Acc acc, const char* a, t
   }
 }
 
+// A transposed block of columns: kCount granules along k, in parts.
+template <class Source, int kLanes>
+struct ColumnBlock {
+  static constexpr int kCount = kLanes, kParts = 1;
+  template <class Vec>
+  static void transpose_part(Vec (&)[kLanes], int) {}
+  template <class Vec>
+  static Vec granule(const Vec (&block)[kLanes], int i) {
+    return block[i];
+  }
+};
+template <class Source, int kLanes>
+requires(Source::kColumnGranules > 1) struct ColumnBlock<Source, kLanes> : Source {
+  static constexpr int kCount = kLanes * Source::kColumnGranules, kParts = Source::kColumnParts;
+};
+
 // B with columns contiguous along k, for few rows: kLanes columns at a time are transposed in
 // registers and used at once.
-template <class Op, int kRows, bool kKept>
+template <class Op, int kRows, bool kKept, class Source>
 void multiply_columns(const TileArgs& t) {
+  using Block = ColumnBlock<Source, Op::kLanes>;
   constexpr int kLanes = Op::kLanes;
+  constexpr int kCountOfPart = Block::kCount / Block::kParts;
   constexpr int64_t kVecBytes = kLanes * Op::kGranuleBytes;
   constexpr int64_t kRowBytes = kPackedRowStride * Op::kGranuleBytes;
-  constexpr int64_t kBlocksOfPrefetch = kPrefetchGranules * Op::kVectors / kLanes;
+  constexpr int64_t kBlocksOfPrefetch = kPrefetchGranules * Op::kVectors / Block::kCount;
   const int64_t lines = (t.prefetch->lines + kBlocksOfPrefetch - 1) / kBlocksOfPrefetch;
   for (int64_t panel = 0; panel < t.panels; ++panel) {
     Tile<Op, kRows> acc;
@@ -215,23 +242,31 @@ void multiply_columns(const TileArgs& t) {
       const char* step = columns;
       char* kept = static_cast<char*>(t.b_packed);
       if constexpr (kKept) kept += panel * t.b_packed_panel_bytes + v * kVecBytes;
-      for (int64_t g = 0; g < t.granules; g += kLanes) {
-        typename Op::Vec block[kLanes];
+      for (int64_t g = 0; g < t.granules; g += Block::kCount) {
+        decltype(Source::load_column(step)) block[kLanes];
         const char* column = step;
         for (int i = 0; i < kLanes; ++i, column += t.b_column_bytes) {
-          block[i] = Op::load_column(column);
+          block[i] = Source::load_column(column);
           if (t.b_ahead_bytes != 0) __builtin_prefetch(column + t.b_ahead_bytes, 0, 2);
         }
         advance_prefetch(*t.prefetch, lines);
-        Op::transpose(block);
-        if constexpr (kKept) {
-          for (int i = 0; i < kLanes; ++i, kept += Op::kVectors * kVecBytes)
-            Op::store_b(kept, block[i]);
+        Source::transpose(block);
+#pragma GCC unroll 4
+        for (int part = 0; part < Block::kParts; ++part) {
+          Block::transpose_part(block, part);
+#pragma GCC unroll 32
+          for (int i = part * kCountOfPart; i < (part + 1) * kCountOfPart; ++i) {
+            const typename Op::Vec b = Block::granule(block, i);
+            if constexpr (kKept) {
+              Op::store_b(kept, b);
+              kept += Op::kVectors * kVecBytes;
+            }
+            for (int r = 0; r < kRows; ++r)
+              acc[r][v] = multiply_add_once<Op>(acc[r][v], a + r * kRowBytes, b);
+            a += Op::kGranuleBytes;
+          }
         }
-        for (int i = 0; i < kLanes; ++i, a += Op::kGranuleBytes)
-          for (int r = 0; r < kRows; ++r)
-            acc[r][v] = multiply_add_once<Op>(acc[r][v], a + r * kRowBytes, block[i]);
-        step += kLanes * Op::kGranuleBytes;
+        step += kVecBytes;
       }
     }
     subtract_surplus<Op, kRows>(acc, t);
@@ -240,35 +275,60 @@ void multiply_columns(const TileArgs& t) {
   if (t.out_past_cache) Op::finish_past_cache();
 }
 
-template <class Op, bool kKept, int... kRowsMinusOne>
-void multiply_columns_dispatch(const TileArgs& args, std::integer_sequence<int, kRowsMinusOne...>) {
+// Instances for kFirst rows and more.
+template <class Op, BFrom kFrom, class Source, int kFirst, int... kMore>
+void multiply_dispatch(const TileArgs& args, std::integer_sequence<int, kMore...>) {
   using Function = void (*)(const TileArgs&);
-  static constexpr Function kByRows[] = {&multiply_columns<Op, kRowsMinusOne + 1, kKept>...};
-  kByRows[args.rows - 1](args);
-}
-
-template <class Op, BFrom kFrom, int... kRowsMinusOne>
-void multiply_dispatch(const TileArgs& args, std::integer_sequence<int, kRowsMinusOne...>) {
-  using Function = void (*)(const TileArgs&);
-  static constexpr Function kByRows[] = {&multiply_rows<Op, kRowsMinusOne + 1, kFrom>...};
-  kByRows[args.rows - 1](args);
-}
-
-template <class Op>
-void multiply(const TileArgs& args) {
-  constexpr std::make_integer_sequence<int, Op::kMaxRows> kRows{};
-  if constexpr (Op::kReadsSource) {
-    if (args.b_from == BFrom::kPanelsBeside)
-      return multiply_dispatch<Op, BFrom::kPanelsBeside>(args, kRows);
-    if (args.b_from == BFrom::kSource) return multiply_dispatch<Op, BFrom::kSource>(args, kRows);
-    if (args.b_from == BFrom::kSourceKept)
-      return multiply_dispatch<Op, BFrom::kSourceKept>(args, kRows);
-    constexpr std::make_integer_sequence<int, Op::kColumnRows> kFewRows{};
-    if (args.b_from == BFrom::kColumns) return multiply_columns_dispatch<Op, false>(args, kFewRows);
-    if (args.b_from == BFrom::kColumnsKept)
-      return multiply_columns_dispatch<Op, true>(args, kFewRows);
+  if constexpr (kFrom == BFrom::kColumns || kFrom == BFrom::kColumnsKept) {
+    constexpr bool kKept = kFrom == BFrom::kColumnsKept;
+    static constexpr Function kByRows[] = {&multiply_columns<Op, kFirst + kMore, kKept, Source>...};
+    kByRows[args.rows - kFirst](args);
+  } else {
+    static constexpr Function kByRows[] = {&multiply_rows<Op, kFirst + kMore, kFrom, Source>...};
+    kByRows[args.rows - kFirst](args);
   }
-  multiply_dispatch<Op, BFrom::kPanels>(args, kRows);
+}
+
+template <class Op, BFrom kFrom, class Source, int kFirst, int kLast>
+void multiply_from(const TileArgs& args) {
+  multiply_dispatch<Op, kFrom, Source, kFirst>(
+      args, std::make_integer_sequence<int, kLast - kFirst + 1>{});
+}
+
+// What is kept is for the row tiles after the first one, which has at least half of the rows that
+// it can have: rows are dealt out evenly.
+template <class Op, class Source>
+void multiply_source(const TileArgs& args) {
+  constexpr int kRows = Op::kMaxRows, kFewRows = Op::kColumnRows;
+  switch (args.b_from) {
+    case BFrom::kSource:
+      return multiply_from<Op, BFrom::kSource, Source, 1, kRows>(args);
+    case BFrom::kSourceKept:
+      return multiply_from<Op, BFrom::kSourceKept, Source, (kRows + 1) / 2, kRows>(args);
+    case BFrom::kColumns:
+      return multiply_from<Op, BFrom::kColumns, Source, 1, kFewRows>(args);
+    default:
+      return multiply_from<Op, BFrom::kColumnsKept, Source, (kFewRows + 2) / 2, kFewRows>(args);
+  }
+}
+
+// Sources: those that say their type (kDType) and, last, the Op itself for its own.
+template <class Op, class... Sources>
+void multiply(const TileArgs& args) {
+  constexpr int kRows = Op::kMaxRows;
+  if (args.b_from == BFrom::kPanels) return multiply_from<Op, BFrom::kPanels, Op, 1, kRows>(args);
+  if constexpr (requires { Op::kSourceFlip; }) {
+    if (args.b_from == BFrom::kPanelsBeside)
+      return multiply_from<Op, BFrom::kPanelsBeside, Op, 1, kRows>(args);
+  }
+  [[maybe_unused]] const auto multiply_of = [&]<class Source>(Source*) {
+    if constexpr (requires { Source::kDType; }) {
+      if (args.b_dtype != Source::kDType) return false;
+    }
+    multiply_source<Op, Source>(args);
+    return true;
+  };
+  (void)(multiply_of(static_cast<Sources*>(nullptr)) || ...);
 }
 
 // One widened value a granule, a fused (or, without FMA instructions, rounded) multiply and add.
@@ -283,8 +343,6 @@ struct WidenedOp {
   static constexpr int kGranuleBytes = sizeof(Elem);
   static constexpr int kGranuleK = 1;
   static constexpr bool kSubtractsSurplus = false;
-  static constexpr bool kReadsSource = sizeof(Elem) == 4;  // f32 as it is
-  static constexpr uint32_t kSourceFlip = 0;
   static constexpr int64_t kSourceRowBytes = int64_t{kVectors} * kLanes * kGranuleBytes;
   static constexpr int kColumnRows = kMaxRows < kMaxColumnRows ? kMaxRows : kMaxColumnRows;
 
@@ -306,6 +364,30 @@ struct WidenedOp {
   static void store_b(char* p, Vec b) { store_acc(p, b); }
   static Vec load_column(const char* p) { return load_b(p); }
   static void transpose(Vec (&block)[kLanes]) { V::transpose(block); }
+};
+
+// A B of type T, half as wide as V's elements, is widened in registers: its rows by the load, its
+// columns after they are transposed.
+template <class V, class T, int kVectors>
+struct HalfSource {
+  using Column = typename V::Pairs;
+  static constexpr DType kDType = T::kDType;
+  static constexpr int64_t kSourceRowBytes = int64_t{kVectors} * V::kLanes * sizeof(T);
+  static constexpr int kColumnGranules = 2;
+
+  static void load_source(const char* row, int64_t, typename V::Reg (&b)[kVectors]) {
+    for (int v = 0; v < kVectors; ++v)
+      b[v] = V::load(reinterpret_cast<const T*>(row) + v * V::kLanes, V::kLanes);
+  }
+  static Column load_column(const char* p) { return V::load_pairs(p); }
+  static constexpr int kColumnParts = V::pair_parts(T{});
+  static void transpose(Column (&block)[V::kLanes]) { V::gather_pairs(block, T{}); }
+  static void transpose_part(Column (&block)[V::kLanes], int part) {
+    V::transpose_pairs(block, part, T{});
+  }
+  static typename V::Reg granule(const Column (&block)[V::kLanes], int i) {
+    return V::widen_pair(block, i, T{});
+  }
 };
 
 }  // namespace
