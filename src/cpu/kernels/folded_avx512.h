@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cpu/kernels/simd_avx512.h"
-#include "cpu/kernels/tile.h"
+#include "cpu/kernels/widened_op.h"
 
 namespace cadre::cpu {
 namespace {

@@ -8,7 +8,7 @@
 #include "cpu/kernels/simd_avx2.h"
 // The generic parts come after the vectors they are instantiated with.
 #include "cpu/kernels/pack.h"
-#include "cpu/kernels/tile.h"
+#include "cpu/kernels/widened_op.h"
 
 namespace cadre::cpu {
 namespace {
@@ -60,6 +60,9 @@ struct OpInt8 {
   static constexpr int kGranuleBytes = 4;
   static constexpr int kGranuleK = 2;
   static constexpr bool kSubtractsSurplus = false;
+  static constexpr int64_t kSourceRowBytes = int64_t{kVectors} * kLanes;
+  static constexpr int64_t kColumnBytes = int64_t{kLanes} * kGranuleK;
+  static constexpr int kColumnRows = kRows;
 
   static Acc zero() { return _mm256_setzero_si256(); }
   static Acc load_acc(const char* p) {
@@ -79,6 +82,18 @@ struct OpInt8 {
     _mm256_stream_si256(reinterpret_cast<__m256i*>(p), acc);
   }
   static void finish_past_cache() { _mm_sfence(); }
+  static void load_source(const char* row, int64_t k_bytes, Vec (&b)[kVectors]) {
+    const Vec even = load_column(row), odd = load_column(row + k_bytes);
+    const Vec low = _mm256_unpacklo_epi16(even, odd);  // columns 0 to 3 and 8 to 11
+    const Vec high = _mm256_unpackhi_epi16(even, odd);
+    b[0] = _mm256_permute2x128_si256(low, high, 0x20);
+    b[1] = _mm256_permute2x128_si256(low, high, 0x31);
+  }
+  static void store_b(char* p, Vec b) { store_acc(p, b); }
+  static Vec load_column(const char* p) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static void transpose(Vec (&block)[kLanes]) { transpose_lanes(block); }
 };
 
 }  // namespace
@@ -126,11 +141,13 @@ const GemmKernel kGemmAvx2Int8 = {.name = "avx2_int8",
                                   .granule_bytes = 4,
                                   .k_step = 2,
                                   .subtracts_surplus = false,
-                                  .source_dtype = DType::kInvalid,
-                                  .column_rows = 0,
+                                  .source_dtype = DType::kI8,
+                                  .column_rows = OpInt8::kColumnRows,
+                                  .column_k = OpInt8::kColumnBytes,
+                                  .streams_in_order = true,
                                   .pack_a = &pack_a_from<PairLoaderInt8>,
                                   .pack_b = &pack_b_from<PairLoaderInt8, kNrF32>,
-                                  .multiply = &multiply<OpInt8>,
+                                  .multiply = &multiply<OpInt8, OpInt8>,
                                   .epilogue = &epilogue_int32<VecF64, kNrF32>};
 
 }  // namespace cadre::cpu

@@ -11,7 +11,7 @@
 #include "cpu/kernels/granule_avx512.h"
 #include "cpu/kernels/kernel_list.h"
 #include "cpu/kernels/pack.h"
-#include "cpu/kernels/tile.h"
+#include "cpu/kernels/widened_op.h"
 
 namespace cadre::cpu {
 namespace {
@@ -31,9 +31,16 @@ constexpr int kNrF64 = kVectors * VecF64::kLanes;
 struct OpInt8 : DwordOp<kRows, kVectors> {
   static constexpr int kGranuleK = 2;
   static constexpr bool kSubtractsSurplus = false;
+  static constexpr int64_t kSourceRowBytes = int64_t{kVectors} * kLanes;
+  // Columns are packed: two instructions a product leave no time for transposing beside them.
+  static constexpr int kColumnRows = 0;
   static Acc multiply_add(Acc acc, Vec a, Vec b) {
     return _mm512_add_epi32(acc, _mm512_madd_epi16(a, b));
   }
+  static void load_source(const char* row, int64_t k_bytes, Vec (&b)[kVectors]) {
+    byte_pairs_of_rows(row, k_bytes, b);
+  }
+  static void store_b(char* p, Vec b) { _mm512_storeu_si512(p, b); }
 };
 
 }  // namespace
@@ -83,11 +90,11 @@ const GemmKernel kGemmAvx512Int8 = {.name = "avx512_int8",
                                     .granule_bytes = 4,
                                     .k_step = 2,
                                     .subtracts_surplus = false,
-                                    .source_dtype = DType::kInvalid,
+                                    .source_dtype = DType::kI8,
                                     .column_rows = 0,
                                     .pack_a = &pack_a_from<PairLoaderInt8>,
                                     .pack_b = &pack_b_from<PairLoaderInt8, kNrF32>,
-                                    .multiply = &multiply<OpInt8>,
+                                    .multiply = &multiply<OpInt8, OpInt8>,
                                     .epilogue = &epilogue_int32<VecF64, kNrF32>};
 
 }  // namespace cadre::cpu

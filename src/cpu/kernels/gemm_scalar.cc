@@ -4,7 +4,7 @@
 #include "cpu/kernels/epilogue.h"
 #include "cpu/kernels/kernel_list.h"
 #include "cpu/kernels/pack.h"
-#include "cpu/kernels/tile.h"
+#include "cpu/kernels/widened_op.h"
 
 namespace cadre::cpu {
 namespace {

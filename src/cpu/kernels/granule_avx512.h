@@ -78,6 +78,15 @@ inline void pairs_of_rows(const char* row, int64_t k_bytes, __m512i (&granules)[
   permute_words(_mm512_loadu_si512(row), _mm512_loadu_si512(row + k_bytes), kOrder, granules);
 }
 
+// The same from bytes, widened to words.
+inline __m512i words_of_bytes(const char* p) {
+  return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline void byte_pairs_of_rows(const char* row, int64_t k_bytes, __m512i (&granules)[2]) {
+  static constexpr PairOrder kOrder = interleave_words();
+  permute_words(words_of_bytes(row), words_of_bytes(row + k_bytes), kOrder, granules);
+}
+
 inline void quads_of_rows(const char* row, int64_t k_bytes, __m512i (&granules)[2]) {
   static constexpr PairOrder kOrder = interleave_byte_pairs();
   const auto row_of = [&](int64_t p) {

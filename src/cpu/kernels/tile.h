@@ -24,12 +24,13 @@ namespace {
 // where B is packed beside the products:
 //   kSourceFlip: bits of a granule that packing inverts
 // and where it reads a B as it lies:
-//   kColumnRows; void store_b(char*, Vec)
+//   kColumnRows, 0 where it packs columns contiguous along k; void store_b(char*, Vec)
 //
 // A Source says how such a B is read, one for each of its types; an Op is the Source of its own:
 //   kSourceRowBytes (nr elements)
 //   void load_source(const char* row, int64_t k_bytes, Vec (&)[kV])
 //   load_column(const char*), a vector of a column, and void transpose(… (&)[kLanes]) of those
+//   kColumnBytes of that vector in memory, where it is wider itself
 // and, where it is widened:
 //   kDType, kColumnGranules (in a lane of such a vector)
 //   kColumnParts: transpose is completed by void transpose_part(… (&)[kLanes], int part), each just
@@ -200,6 +201,15 @@ inline typename Op::Acc multiply_add_once(typename Op::Acc acc, const char* a, t
   }
 }
 
+template <class Op, class Source>
+constexpr int64_t column_bytes() {
+  if constexpr (requires { Source::kColumnBytes; }) {
+    return Source::kColumnBytes;
+  } else {
+    return int64_t{Op::kLanes} * Op::kGranuleBytes;
+  }
+}
+
 // A transposed block of columns: kCount granules along k, in parts.
 template <class Source, int kLanes>
 struct ColumnBlock {
@@ -266,7 +276,7 @@ void multiply_columns(const TileArgs& t) {
             a += Op::kGranuleBytes;
           }
         }
-        step += kVecBytes;
+        step += column_bytes<Op, Source>();
       }
     }
     subtract_surplus<Op, kRows>(acc, t);
@@ -305,10 +315,13 @@ void multiply_source(const TileArgs& args) {
       return multiply_from<Op, BFrom::kSource, Source, 1, kRows>(args);
     case BFrom::kSourceKept:
       return multiply_from<Op, BFrom::kSourceKept, Source, (kRows + 1) / 2, kRows>(args);
-    case BFrom::kColumns:
-      return multiply_from<Op, BFrom::kColumns, Source, 1, kFewRows>(args);
     default:
-      return multiply_from<Op, BFrom::kColumnsKept, Source, (kFewRows + 2) / 2, kFewRows>(args);
+      break;
+  }
+  if constexpr (kFewRows > 0) {
+    if (args.b_from == BFrom::kColumns)
+      return multiply_from<Op, BFrom::kColumns, Source, 1, kFewRows>(args);
+    multiply_from<Op, BFrom::kColumnsKept, Source, (kFewRows + 2) / 2, kFewRows>(args);
   }
 }
 
@@ -330,65 +343,6 @@ void multiply(const TileArgs& args) {
   };
   (void)(multiply_of(static_cast<Sources*>(nullptr)) || ...);
 }
-
-// One widened value a granule, a fused (or, without FMA instructions, rounded) multiply and add.
-template <class V, int kMaxRowsOfTile, int kVectorsOfTile>
-struct WidenedOp {
-  using Acc = typename V::Reg;
-  using Vec = typename V::Reg;
-  using Elem = typename V::Elem;
-  static constexpr int kLanes = V::kLanes;
-  static constexpr int kVectors = kVectorsOfTile;
-  static constexpr int kMaxRows = kMaxRowsOfTile;
-  static constexpr int kGranuleBytes = sizeof(Elem);
-  static constexpr int kGranuleK = 1;
-  static constexpr bool kSubtractsSurplus = false;
-  static constexpr int64_t kSourceRowBytes = int64_t{kVectors} * kLanes * kGranuleBytes;
-  static constexpr int kColumnRows = kMaxRows < kMaxColumnRows ? kMaxRows : kMaxColumnRows;
-
-  static Acc zero() { return V::zero(); }
-  static Acc load_acc(const char* p) {
-    return V::load(reinterpret_cast<const Elem*>(p), V::kLanes);
-  }
-  static Vec load_b(const char* p) { return V::load(reinterpret_cast<const Elem*>(p), V::kLanes); }
-  static Vec broadcast_a(const char* p) { return V::set1(*reinterpret_cast<const Elem*>(p)); }
-  static Acc multiply_add(Acc acc, Vec a, Vec b) { return V::fma(a, b, acc); }
-  static void store_acc(char* p, Acc acc) { V::store(reinterpret_cast<Elem*>(p), acc); }
-  static void store_past_cache(char* p, Acc acc) {
-    V::store_past_cache(reinterpret_cast<Elem*>(p), acc);
-  }
-  static void finish_past_cache() { V::finish_past_cache(); }
-  static void load_source(const char* row, int64_t, Vec (&b)[kVectors]) {
-    for (int v = 0; v < kVectors; ++v) b[v] = load_b(row + int64_t{v} * kLanes * kGranuleBytes);
-  }
-  static void store_b(char* p, Vec b) { store_acc(p, b); }
-  static Vec load_column(const char* p) { return load_b(p); }
-  static void transpose(Vec (&block)[kLanes]) { V::transpose(block); }
-};
-
-// A B of type T, half as wide as V's elements, is widened in registers: its rows by the load, its
-// columns after they are transposed.
-template <class V, class T, int kVectors>
-struct HalfSource {
-  using Column = typename V::Pairs;
-  static constexpr DType kDType = T::kDType;
-  static constexpr int64_t kSourceRowBytes = int64_t{kVectors} * V::kLanes * sizeof(T);
-  static constexpr int kColumnGranules = 2;
-
-  static void load_source(const char* row, int64_t, typename V::Reg (&b)[kVectors]) {
-    for (int v = 0; v < kVectors; ++v)
-      b[v] = V::load(reinterpret_cast<const T*>(row) + v * V::kLanes, V::kLanes);
-  }
-  static Column load_column(const char* p) { return V::load_pairs(p); }
-  static constexpr int kColumnParts = V::pair_parts(T{});
-  static void transpose(Column (&block)[V::kLanes]) { V::gather_pairs(block, T{}); }
-  static void transpose_part(Column (&block)[V::kLanes], int part) {
-    V::transpose_pairs(block, part, T{});
-  }
-  static typename V::Reg granule(const Column (&block)[V::kLanes], int i) {
-    return V::widen_pair(block, i, T{});
-  }
-};
 
 }  // namespace
 }  // namespace cadre::cpu
