@@ -101,8 +101,9 @@ class UnitRun {
   bool reads_source() const { return takes_source() && b_.col_stride == 1; }
   bool reads_unpacked(int64_t k) const {
     if (few_rows_ > 0) return k % kernel_.column_k == 0;
-    // A kernel that multiplies faster than it packs packs whole blocks, with nothing in between.
-    if (!unit_.resident && kernel_.pack_cost >= kernel_.mr) return false;
+    // A kernel that multiplies faster than it packs packs whole blocks or pieces for its row tiles,
+    // with nothing in between.
+    if ((!unit_.resident || tiles_ > 1) && kernel_.pack_cost >= kernel_.mr) return false;
     return reads_source() && k % kernel_.k_step == 0;
   }
   /// Few threads read fastest in the order of addresses; many together wait for memory, whose lanes
