@@ -261,19 +261,29 @@ void multiply_columns(const TileArgs& t) {
         }
         advance_prefetch(*t.prefetch, lines);
         Source::transpose(block);
-#pragma GCC unroll 4
-        for (int part = 0; part < Block::kParts; ++part) {
-          Block::transpose_part(block, part);
-#pragma GCC unroll 32
-          for (int i = part * kCountOfPart; i < (part + 1) * kCountOfPart; ++i) {
-            const typename Op::Vec b = Block::granule(block, i);
-            if constexpr (kKept) {
-              Op::store_b(kept, b);
-              kept += Op::kVectors * kVecBytes;
-            }
+        if constexpr (Block::kCount == kLanes) {
+          if constexpr (kKept) {
+            for (int i = 0; i < kLanes; ++i, kept += Op::kVectors * kVecBytes)
+              Op::store_b(kept, block[i]);
+          }
+          for (int i = 0; i < kLanes; ++i, a += Op::kGranuleBytes)
             for (int r = 0; r < kRows; ++r)
-              acc[r][v] = multiply_add_once<Op>(acc[r][v], a + r * kRowBytes, b);
-            a += Op::kGranuleBytes;
+              acc[r][v] = multiply_add_once<Op>(acc[r][v], a + r * kRowBytes, block[i]);
+        } else {
+#pragma GCC unroll 4
+          for (int part = 0; part < Block::kParts; ++part) {
+            Block::transpose_part(block, part);
+#pragma GCC unroll 32
+            for (int i = part * kCountOfPart; i < (part + 1) * kCountOfPart; ++i) {
+              const typename Op::Vec b = Block::granule(block, i);
+              if constexpr (kKept) {
+                Op::store_b(kept, b);
+                kept += Op::kVectors * kVecBytes;
+              }
+              for (int r = 0; r < kRows; ++r)
+                acc[r][v] = multiply_add_once<Op>(acc[r][v], a + r * kRowBytes, b);
+              a += Op::kGranuleBytes;
+            }
           }
         }
         step += column_bytes<Op, Source>();
