@@ -214,12 +214,6 @@ constexpr int64_t column_bytes() {
 template <class Source, int kLanes>
 struct ColumnBlock {
   static constexpr int kCount = kLanes, kParts = 1;
-  template <class Vec>
-  static void transpose_part(Vec (&)[kLanes], int) {}
-  template <class Vec>
-  static Vec granule(const Vec (&block)[kLanes], int i) {
-    return block[i];
-  }
 };
 template <class Source, int kLanes>
 requires(Source::kColumnGranules > 1) struct ColumnBlock<Source, kLanes> : Source {
