@@ -150,7 +150,7 @@ void UnitRun::multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile,
 bool UnitRun::is_one_stream() const {
   constexpr int64_t kMinPanelBytes = 128;
   const int64_t panel_bytes = kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
-  return rows_ == 1 && kernel_.granule_k == 1 && streams_in_order() &&
+  return rows_ == 1 && kernel_.granule_k == 1 && streams_rows_in_order() &&
          panel_bytes >= kMinPanelBytes && full_panels_ * panel_bytes <= blocking_.single_bytes &&
          b_.row_stride < (full_panels_ + 1) * kernel_.nr;
 }
@@ -181,7 +181,7 @@ PrefetchWalk UnitRun::next_rows(const Piece& piece, int64_t k0, int64_t k_end, i
                                 TileArgs* args) const {
   const int64_t row_bytes = kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
   if (piece.k == 1) return {};
-  if (!streams_in_order() || row_bytes % 64 != 0) {
+  if (!streams_rows_in_order() || row_bytes % 64 != 0) {
     args->b_ahead_bytes = blocking_.stream_k * args->b_k_bytes;
     return {};
   }

@@ -109,6 +109,7 @@ class UnitRun {
   /// Few threads read fastest in the order of addresses; many together wait for memory, whose lanes
   /// rows and columns side by side fill better (16 threads: 1.1 to 2.1 times as fast).
   bool streams_in_order() const { return kernel_.streams_in_order && threads_ <= 4; }
+  bool streams_rows_in_order() const { return kernel_.rows_in_order && streams_in_order(); }
   /// Rows for which it can read columns that are contiguous along k; 0 where B has none. That pays
   /// where B comes straight from memory, not where a block of it is packed for many rows.
   int64_t columns_rows() const {

@@ -112,6 +112,7 @@ inline void multiply_int8(int to, int left, int right) {
 }  // namespace cadre::emulated
 
 #undef _tile_loadd
+#undef _tile_stream_loadd
 #undef _tile_stored
 #undef _tile_zero
 #undef _tile_dpbf16ps
@@ -120,6 +121,7 @@ inline void multiply_int8(int to, int left, int right) {
 #define _tile_release cadre::emulated::release
 #define _tile_zero cadre::emulated::zero
 #define _tile_loadd cadre::emulated::load
+#define _tile_stream_loadd cadre::emulated::load
 #define _tile_stored cadre::emulated::store
 #define _tile_dpbf16ps cadre::emulated::multiply_bf16
 #define _tile_dpbssd cadre::emulated::multiply_int8

@@ -26,6 +26,11 @@ constexpr int64_t kRowBytes = kPackedRowStride * 4;
 constexpr int kPackCost = 40;
 constexpr int64_t kPanelRowBytes = int64_t{kNr} * 4;  // of packed B, and of the accumulators
 
+// 32 rows of A of so many granules of bf16 stay in L1 (32 of 48 KiB) while panels of B come from
+// L2. With int8 that would halve blocks which hold all of k of most layers, and so pass sums
+// through memory that need not.
+constexpr int64_t kKeptGranulesBf16 = 256;
+
 // Tiles 0 to 3: accumulators (top left, top right, bottom left, bottom right); 4, 5: A; 6, 7: B.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
@@ -50,20 +55,16 @@ struct ProductBf16 {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
   }
-  static void bottom() {
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-  }
+  static void bottom_left() { _tile_dpbf16ps(2, 5, 6); }
+  static void bottom_right() { _tile_dpbf16ps(3, 5, 7); }
 };
 struct ProductInt8 {
   static void top() {
     _tile_dpbssd(0, 4, 6);
     _tile_dpbssd(1, 4, 7);
   }
-  static void bottom() {
-    _tile_dpbssd(2, 5, 6);
-    _tile_dpbssd(3, 5, 7);
-  }
+  static void bottom_left() { _tile_dpbssd(2, 5, 6); }
+  static void bottom_right() { _tile_dpbssd(3, 5, 7); }
 };
 
 // The accumulators of the next panel, 64 lines of which a step asks for four: a block of k has 16
@@ -119,80 +120,139 @@ inline void make_step(const TileArgs& t, const char* b, int64_t index, int64_t c
   }
 }
 
-// B in packed panels, in rows (kSource) or in columns (kColumns); what is made of it step by step
-// goes to b_packed, where there is one, else through two buffers in turn.
+// Zeros, or the sums of the blocks of k before. They come by once for each block: past L1, where A
+// is.
+template <bool kBottom>
+inline void load_sums(const TileArgs& t, int64_t panel) {
+  if (t.first) {
+    _tile_zero(0);
+    _tile_zero(1);
+    if constexpr (kBottom) {
+      _tile_zero(2);
+      _tile_zero(3);
+    }
+    return;
+  }
+  const char* const acc = static_cast<const char*>(t.acc) + panel * t.acc_panel_bytes;
+  _tile_stream_loadd(0, acc, kPanelRowBytes);
+  _tile_stream_loadd(1, acc + kTileBytes, kPanelRowBytes);
+  if constexpr (kBottom) {
+    const char* const acc_bottom = acc + kTileRows * kPanelRowBytes;
+    _tile_stream_loadd(2, acc_bottom, kPanelRowBytes);
+    _tile_stream_loadd(3, acc_bottom + kTileBytes, kPanelRowBytes);
+  }
+}
+
+// Back to the accumulators or, finished, to the result.
+template <bool kBottom>
+inline void store_sums(const TileArgs& t, int64_t panel) {
+  char* const to = t.out != nullptr ? static_cast<char*>(t.out) + panel * t.out_panel_bytes
+                                    : static_cast<char*>(t.acc) + panel * t.acc_panel_bytes;
+  const int64_t row_bytes = t.out != nullptr ? t.out_row_bytes : kPanelRowBytes;
+  _tile_stored(0, to, row_bytes);
+  _tile_stored(1, to + kTileBytes, row_bytes);
+  if constexpr (kBottom) {
+    _tile_stored(2, to + kTileRows * row_bytes, row_bytes);
+    _tile_stored(3, to + kTileRows * row_bytes + kTileBytes, row_bytes);
+  }
+}
+
+// What is asked for in a step: the walk's lines, and the next panel's sums.
+inline void prefetch_step(const TileArgs& t, int64_t panel, int64_t step) {
+  advance_prefetch(*t.prefetch, t.prefetch->lines);
+  if (t.first) return;
+  prefetch_accumulators(static_cast<const char*>(t.acc) + (panel + 1) * t.acc_panel_bytes, step);
+}
+
+// B in packed panels. Each comes from L2 once for a row tile: past L1, which has A. A tile of the
+// next step is loaded as soon as the last product that needs the register has begun.
+template <class Product, bool kBottom>
+void multiply_packed(const TileArgs& t) {
+  const int64_t steps = t.granules / kStepGranules;
+  for (int64_t panel = 0; panel < t.panels; ++panel) {
+    const char* a = static_cast<const char*>(t.a);
+    const char* b = static_cast<const char*>(t.b) + panel * t.b_panel_bytes;
+    load_sums<kBottom>(t, panel);
+    if (steps > 0) {
+      _tile_stream_loadd(6, b, kPanelRowBytes);
+      _tile_loadd(4, a, kRowBytes);
+      _tile_stream_loadd(7, b + kTileBytes, kPanelRowBytes);
+      if constexpr (kBottom) _tile_loadd(5, a + kTileRows * kRowBytes, kRowBytes);
+    }
+    for (int64_t step = 1; step < steps; ++step) {
+      prefetch_step(t, panel, step - 1);
+      a += kTileBytes;
+      b += kStepGranules * kPanelRowBytes;
+      Product::top();
+      _tile_loadd(4, a, kRowBytes);
+      if constexpr (kBottom) Product::bottom_left();
+      _tile_stream_loadd(6, b, kPanelRowBytes);
+      if constexpr (kBottom) Product::bottom_right();
+      _tile_stream_loadd(7, b + kTileBytes, kPanelRowBytes);
+      if constexpr (kBottom) _tile_loadd(5, a + kTileRows * kRowBytes, kRowBytes);
+    }
+    if (steps > 0) {
+      prefetch_step(t, panel, steps - 1);
+      Product::top();
+      if constexpr (kBottom) {
+        Product::bottom_left();
+        Product::bottom_right();
+      }
+    }
+    store_sums<kBottom>(t, panel);
+  }
+}
+
+// B in rows (kSource) or in columns (kColumns); what is made of it step by step goes to b_packed,
+// where there is one, else through two buffers in turn.
 template <class Product, class Loader, BFrom kFrom, bool kBottom>
-void multiply_panels(const TileArgs& t) {
+void multiply_source(const TileArgs& t) {
   constexpr int64_t kStepBytes = kStepGranules * kPanelRowBytes;
-  alignas(64) char steps[kFrom == BFrom::kPanels ? 1 : 2 * kStepBytes];
-  const int64_t b_step = kFrom == BFrom::kPanels   ? kStepBytes
-                         : kFrom == BFrom::kSource ? t.b_k_bytes * kStepGranules * Loader::kGranuleK
-                                                   : kStepGranules * Loader::kGranuleBytes;
+  constexpr bool kInRows = kFrom == BFrom::kSource;
+  alignas(64) char steps[2 * kStepBytes];
+  const int64_t b_step = kInRows ? t.b_k_bytes * kStepGranules * Loader::kGranuleK
+                                 : kStepGranules * Loader::kGranuleBytes;
   for (int64_t panel = 0; panel < t.panels; ++panel) {
     const char* a = static_cast<const char*>(t.a);
     const char* b = static_cast<const char*>(t.b) + panel * t.b_panel_bytes;
     char* const kept = t.b_packed == nullptr
                            ? nullptr
                            : static_cast<char*>(t.b_packed) + panel * t.b_packed_panel_bytes;
-    const char* const acc = static_cast<const char*>(t.acc) + panel * t.acc_panel_bytes;
-    const char* const acc_bottom = acc + kTileRows * kPanelRowBytes;
-    if (t.first) {
-      _tile_zero(0);
-      _tile_zero(1);
-      if constexpr (kBottom) {
-        _tile_zero(2);
-        _tile_zero(3);
-      }
-    } else {
-      _tile_loadd(0, acc, kPanelRowBytes);
-      _tile_loadd(1, acc + kTileBytes, kPanelRowBytes);
-      if constexpr (kBottom) {
-        _tile_loadd(2, acc_bottom, kPanelRowBytes);
-        _tile_loadd(3, acc_bottom + kTileBytes, kPanelRowBytes);
-      }
-    }
+    load_sums<kBottom>(t, panel);
     for (int64_t g = 0; g < t.granules; g += kStepGranules) {
-      advance_prefetch(*t.prefetch, t.prefetch->lines);
-      if (!t.first) prefetch_accumulators(acc + t.acc_panel_bytes, g / kStepGranules);
-      const char* step = b;
-      if constexpr (kFrom != BFrom::kPanels) {
-        char* const made = kept != nullptr ? kept + g * kPanelRowBytes
-                                           : steps + g / kStepGranules % 2 * kStepBytes;
-        const bool rows = kFrom == BFrom::kSource;
-        make_step<Loader, kFrom>(t, b, rows ? panel : g / kStepGranules,
-                                 rows ? t.panels : t.granules / kStepGranules, made);
-        step = made;
-      }
+      prefetch_step(t, panel, g / kStepGranules);
+      char* const step =
+          kept != nullptr ? kept + g * kPanelRowBytes : steps + g / kStepGranules % 2 * kStepBytes;
+      make_step<Loader, kFrom>(t, b, kInRows ? panel : g / kStepGranules,
+                               kInRows ? t.panels : t.granules / kStepGranules, step);
       _tile_loadd(6, step, kPanelRowBytes);
       _tile_loadd(7, step + kTileBytes, kPanelRowBytes);
       _tile_loadd(4, a, kRowBytes);
       Product::top();
       if constexpr (kBottom) {
         _tile_loadd(5, a + kTileRows * kRowBytes, kRowBytes);
-        Product::bottom();
+        Product::bottom_left();
+        Product::bottom_right();
       }
       a += kTileBytes;
       b += b_step;
     }
-    // Back to the accumulators or, finished, to the result.
-    char* const to = t.out != nullptr ? static_cast<char*>(t.out) + panel * t.out_panel_bytes
-                                      : static_cast<char*>(t.acc) + panel * t.acc_panel_bytes;
-    const int64_t row_bytes = t.out != nullptr ? t.out_row_bytes : kPanelRowBytes;
-    _tile_stored(0, to, row_bytes);
-    _tile_stored(1, to + kTileBytes, row_bytes);
-    if constexpr (kBottom) {
-      _tile_stored(2, to + kTileRows * row_bytes, row_bytes);
-      _tile_stored(3, to + kTileRows * row_bytes + kTileBytes, row_bytes);
-    }
+    store_sums<kBottom>(t, panel);
   }
 }
 
-template <class Product, class Loader, BFrom kFrom>
+template <class Product, class Loader, bool kBottom>
 void multiply_from(const TileArgs& args) {
-  if (args.rows > kTileRows) {
-    multiply_panels<Product, Loader, kFrom, true>(args);
-  } else {
-    multiply_panels<Product, Loader, kFrom, false>(args);
+  switch (args.b_from) {
+    case BFrom::kPanels:
+    case BFrom::kPanelsBeside:
+      return multiply_packed<Product, kBottom>(args);
+    case BFrom::kSource:
+    case BFrom::kSourceKept:
+      return multiply_source<Product, Loader, BFrom::kSource, kBottom>(args);
+    case BFrom::kColumns:
+    case BFrom::kColumnsKept:
+      return multiply_source<Product, Loader, BFrom::kColumns, kBottom>(args);
   }
 }
 
@@ -203,19 +263,10 @@ void multiply_tiles(const TileArgs& args) {
   // GCC's intrinsic names only the first bytes as an input: keep the stores to the others.
   __asm__ volatile("" : : "r"(&config) : "memory");
   _tile_loadconfig(&config);
-  switch (args.b_from) {
-    case BFrom::kPanels:
-    case BFrom::kPanelsBeside:
-      multiply_from<Product, Loader, BFrom::kPanels>(args);
-      break;
-    case BFrom::kSource:
-    case BFrom::kSourceKept:
-      multiply_from<Product, Loader, BFrom::kSource>(args);
-      break;
-    case BFrom::kColumns:
-    case BFrom::kColumnsKept:
-      multiply_from<Product, Loader, BFrom::kColumns>(args);
-      break;
+  if (args.rows > kTileRows) {
+    multiply_from<Product, Loader, true>(args);
+  } else {
+    multiply_from<Product, Loader, false>(args);
   }
   _tile_release();
 }
@@ -243,6 +294,7 @@ const GemmKernel kGemmAmxBf16 = {.name = "amx_bf16",
                                  .source_dtype = DType::kBF16,
                                  .column_rows = kRows,
                                  .column_k = 2 * kNr,
+                                 .kept_granules = kKeptGranulesBf16,
                                  .pack_cost = kPackCost,
                                  .pack_a = &pack_a_from<PairLoaderBf16>,
                                  .pack_b = &pack_b_steps<PairLoaderBf16>,

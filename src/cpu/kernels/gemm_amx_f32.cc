@@ -39,6 +39,7 @@ const GemmKernel kGemmAmxF32 = {
     .column_rows = OpFolded::kColumnRows,
     .column_k = 2 * VecF32::kLanes,
     .streams_in_order = true,
+    .rows_in_order = false,
     .pack_a = &pack_a_widen<VecF32>,
     .pack_b = &pack_b_widen<VecF32, kNr>,
     .multiply = &multiply<OpFolded, SourceF32<Bf16>, SourceF32<F16>, OpFolded>,

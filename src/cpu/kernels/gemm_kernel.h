@@ -124,8 +124,10 @@ struct GemmKernel {
   int column_k = 1;               // and so many values of k at a time
   bool packs_beside = false;      // multiply takes a CopyWalk from a B of source_dtype
   bool streams_in_order = false;  // few rows: prefetch B in the order of its addresses
+  bool rows_in_order = true;      // that too where B is contiguous along n
   uint32_t source_flip = 0;       // bits of a granule of such a B that packing inverts
-  int pack_cost = 6;              // multiply-adds that take as long as packing one value
+  int64_t kept_granules = kMaxGranules;  // of a block of k where all of A is kept packed
+  int pack_cost = 6;                     // multiply-adds that take as long as packing one value
 
   // dst rows of kPackedRowStride granules <- a[rows, k].
   void (*pack_a)(const MatrixRef& a, int64_t rows, int64_t k, void* dst);
