@@ -32,12 +32,12 @@ void prefetch_all(PrefetchWalk* walk) {
   }
 }
 
-/// Nothing is left to do to the sums but to store them.
+/// Nothing is left to do to the sums but to store them, rounded where multiply can.
 bool UnitRun::is_plain_out() const {
   const auto size = size_of(item_.d.dtype);
   return item_.alpha == 1 && item_.beta == 0 && !item_.bias.data && !item_.row_scale.data &&
-         item_.d.dtype == kernel_.acc_dtype && item_.d.col_stride == 1 &&
-         reinterpret_cast<uintptr_t>(item_.d.data) % size == 0;
+         (item_.d.dtype == kernel_.acc_dtype || item_.d.dtype == kernel_.rounded_dtype) &&
+         item_.d.col_stride == 1 && reinterpret_cast<uintptr_t>(item_.d.data) % size == 0;
 }
 
 /// Results that outweigh both the operands and the caches (weight gradients of few rows).
@@ -48,10 +48,13 @@ bool UnitRun::is_past_cache() const {
 }
 
 bool UnitRun::point_at_out(int64_t tile, int64_t panel, TileArgs* args) const {
-  if (!plain_out_ || panel >= full_panels_) return false;
+  const bool rounded = item_.d.dtype != kernel_.acc_dtype;
+  // Columns read as they lie gain nothing by rounding their few sums themselves.
+  if (!plain_out_ || panel >= full_panels_ || (rounded && few_rows_ > 0)) return false;
   const auto size = static_cast<int64_t>(size_of(item_.d.dtype));
   args->out =
       element_at(item_.d, unit_.m_begin + tile_begin(tile), unit_.n_begin + panel * kernel_.nr);
+  args->out_rounded = rounded;
   args->out_row_bytes = item_.d.row_stride * size;
   args->out_panel_bytes = kernel_.nr * size;
   args->out_past_cache = past_cache_ && reinterpret_cast<uintptr_t>(args->out) % 64 == 0 &&

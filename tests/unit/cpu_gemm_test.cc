@@ -296,6 +296,45 @@ TEST_P(OnEveryIsa, BitsDependOnNeitherRowsNorThreads) {
   }
 }
 
+/// Whoever rounds to bf16, the tile that sums or the epilogue, gives the bits of the f32 sums
+/// rounded once: NaN, infinities and sums beyond the largest bf16 too, and where results pass the
+/// cache.
+TEST_P(OnEveryIsa, Bf16ResultsAreTheSumsRounded) {
+  std::mt19937 random(6);
+  const Types &to_f32 = kTypes[2], &to_bf16 = kTypes[1];
+  for (const Shape& shape : {Shape{5, 70, 64}, Shape{90, 101, 1100}, Shape{1100, 1149, 40}}) {
+    Matrix a(to_f32.a, shape.m, shape.k, Layout::kRowMajor);
+    Matrix b(to_f32.b, shape.k, shape.n, Layout::kColumnMajor);
+    Matrix sums(to_f32.d, shape.m, shape.n, Layout::kRowMajor);
+    Matrix rounded(to_bf16.d, shape.m, shape.n, Layout::kRowMajor);
+    // Rows of 1152 values from a whole line on are whole lines.
+    rounded.bytes.resize(rounded.bytes.size() + 64);
+    const auto start = reinterpret_cast<uintptr_t>(rounded.bytes.data());
+    rounded.ref.data = rounded.bytes.data() + (64 - start % 64) % 64;
+    a.randomize(random);
+    b.randomize(random);
+    a.set(1, 7, std::numeric_limits<double>::quiet_NaN());
+    a.set(2, 8, -std::numeric_limits<double>::infinity());
+    for (int64_t p = 0; p < shape.k; ++p) a.set(3, p, 0);
+    a.set(3, 9, 0x1.fep127);
+    b.set(9, 4, 1.0), b.set(10, 4, 1.0), a.set(3, 10, 0x1p119);  // half a unit more: infinity
+    GemmItem item{.m = shape.m, .n = shape.n, .k = shape.k, .a = a.ref, .b = b.ref, .d = sums.ref};
+    ASSERT_TRUE(multiply_items({item}, plan_for(GetParam(), to_f32, 2)).ok());
+    item.d = rounded.ref;
+    ASSERT_TRUE(multiply_items({item}, plan_for(GetParam(), to_bf16, 2)).ok());
+    for (int64_t i = 0; i < shape.m; ++i) {
+      for (int64_t j = 0; j < shape.n; ++j) {
+        float sum;
+        uint16_t bits;
+        std::memcpy(&sum, element_at(sums.ref, i, j), sizeof(sum));
+        std::memcpy(&bits, element_at(rounded.ref, i, j), sizeof(bits));
+        ASSERT_EQ(bits, float_to_bf16(sum)) << i << ", " << j << " of " << shape.m << " rows";
+      }
+    }
+    ASSERT_TRUE(std::isinf(rounded.at(3, 4))) << rounded.at(3, 4);
+  }
+}
+
 /// beta of 0 must not read C, and NaN in one row of A stays in that row.
 TEST_P(OnEveryIsa, NanStaysInItsRow) {
   std::mt19937 random(5);

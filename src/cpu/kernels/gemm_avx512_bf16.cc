@@ -49,6 +49,19 @@ struct OpBf16 {
   static void store_past_cache(char* p, Acc acc) {
     _mm512_stream_ps(reinterpret_cast<float*>(p), acc);
   }
+  // To nearest even, in one instruction. That takes subnormal sums for zero, but there are none:
+  // the products have done so before.
+  static __m512i rounded(const Acc (&row)[kVectors]) {
+    __m512i x;
+    __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(x) : "v"(row[0]), "v"(row[1]));
+    return x;
+  }
+  static void store_rounded(char* p, const Acc (&row)[kVectors]) {
+    _mm512_storeu_si512(p, rounded(row));
+  }
+  static void store_rounded_past_cache(char* p, const Acc (&row)[kVectors]) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(p), rounded(row));
+  }
   static void finish_past_cache() { _mm_sfence(); }
   static void load_source(const char* row, int64_t k_bytes, Vec (&b)[kVectors]) {
     pairs_of_rows(row, k_bytes, b);
@@ -73,6 +86,7 @@ const GemmKernel kGemmAvx512Bf16 = {.name = "avx512_bf16",
                                     .column_k = 2 * OpBf16::kLanes,
                                     .packs_beside = true,
                                     .streams_in_order = true,
+                                    .rounded_dtype = DType::kBF16,
                                     .pack_a = &pack_a_from<PairLoaderBf16>,
                                     .pack_b = &pack_b_from<PairLoaderBf16, kNr>,
                                     .multiply = &multiply<OpBf16, OpBf16>,

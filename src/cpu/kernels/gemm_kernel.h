@@ -88,7 +88,8 @@ struct TileArgs {
   int64_t b_ahead_bytes = 0;        // source, columns: from what is read to what to prefetch, or 0
   void* b_packed = nullptr;         // kept: panel 0, [granules][nr] granules
   int64_t b_packed_panel_bytes = 0;
-  void* out = nullptr;  // finished sums of tile 0 go here instead of into acc
+  void* out = nullptr;       // finished sums of tile 0 go here instead of into acc
+  bool out_rounded = false;  // as GemmKernel::rounded_dtype
   int64_t out_row_bytes = 0;
   int64_t out_panel_bytes = 0;
   bool out_past_cache = false;  // out is aligned to 64 bytes and not needed soon
@@ -126,8 +127,9 @@ struct GemmKernel {
   bool streams_in_order = false;  // few rows: prefetch B in the order of its addresses
   bool rows_in_order = true;      // that too where B is contiguous along n
   uint32_t source_flip = 0;       // bits of a granule of such a B that packing inverts
-  int64_t kept_granules = kMaxGranules;  // of a block of k where all of A is kept packed
-  int pack_cost = 6;                     // multiply-adds that take as long as packing one value
+  DType rounded_dtype = DType::kInvalid;  // that multiply can round finished sums to
+  int64_t kept_granules = kMaxGranules;   // of a block of k where all of A is kept packed
+  int pack_cost = 6;                      // multiply-adds that take as long as packing one value
 
   // dst rows of kPackedRowStride granules <- a[rows, k].
   void (*pack_a)(const MatrixRef& a, int64_t rows, int64_t k, void* dst);

@@ -21,6 +21,8 @@ namespace {
 //   void store_acc(char*, Acc), store_past_cache(char*, Acc), finish_past_cache()
 // where a multiply-add can broadcast its value of A itself:
 //   kFirstFoldedRow: from this row on it does; Acc multiply_add_folded(Acc, const char* a, Vec b)
+// where finished sums can be stored in a narrower type (GemmKernel::rounded_dtype):
+//   void store_rounded(char*, const Acc (&)[kVectors]), store_rounded_past_cache
 // where B is packed beside the products:
 //   kSourceFlip: bits of a granule that packing inverts
 // and where it reads a B as it lies:
@@ -69,13 +71,25 @@ inline void load_tile(Tile<Op, kRows>& acc, const char* memory) {
 }
 
 // To the accumulators' own memory or, finished, to the result.
-template <class Op, int kRows>
+template <class Op, int kRows, bool kRounds = true>
 inline void store_tile(const Tile<Op, kRows>& acc, const TileArgs& t, int64_t panel) {
   constexpr int64_t kVecBytes = Op::kLanes * Op::kGranuleBytes;
   const bool out = t.out != nullptr;
   char* memory = out ? static_cast<char*>(t.out) + panel * t.out_panel_bytes
                      : static_cast<char*>(t.acc) + panel * t.acc_panel_bytes;
   const int64_t row_bytes = out ? t.out_row_bytes : Op::kVectors * kVecBytes;
+  if constexpr (kRounds && requires { Op::store_rounded; }) {
+    if (out && t.out_rounded) {
+      for (int r = 0; r < kRows; ++r, memory += row_bytes) {
+        if (t.out_past_cache) {
+          Op::store_rounded_past_cache(memory, acc[r]);
+        } else {
+          Op::store_rounded(memory, acc[r]);
+        }
+      }
+      return;
+    }
+  }
   if (out && t.out_past_cache) {
     for (int r = 0; r < kRows; ++r, memory += row_bytes)
       for (int v = 0; v < Op::kVectors; ++v)
@@ -110,11 +124,10 @@ inline void prefetch_tile(const char* next, int64_t granule) {
 // in no cache would otherwise hold up everything behind them.
 template <class Op, int kRows>
 inline void prefetch_out(const TileArgs& t, int64_t panel, int64_t granule) {
-  constexpr int64_t kRowBytes = int64_t{Op::kVectors} * Op::kLanes * Op::kGranuleBytes;
   const int64_t row = granule / kPrefetchGranules;
   if (row >= kRows) return;
   const char* const out = static_cast<const char*>(t.out) + panel * t.out_panel_bytes;
-  for (int64_t byte = 0; byte < kRowBytes; byte += 64)
+  for (int64_t byte = 0; byte < t.out_panel_bytes; byte += 64)
     __builtin_prefetch(out + row * t.out_row_bytes + byte, 1, 3);
 }
 
@@ -284,7 +297,7 @@ void multiply_columns(const TileArgs& t) {
       }
     }
     subtract_surplus<Op, kRows>(acc, t);
-    store_tile<Op, kRows>(acc, t, panel);
+    store_tile<Op, kRows, false>(acc, t, panel);
   }
   if (t.out_past_cache) Op::finish_past_cache();
 }
