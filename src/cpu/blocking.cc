@@ -61,6 +61,9 @@ Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches) {
   // Memory is fastest in the order of addresses, whatever the order of use: while a chunk of a
   // panel is used, the next one comes into L2, column after column. A quarter for each of the two.
   blocking.chunk_bytes = caches.l2_bytes / 4;
+  // Turned over, panels of B pass beside rows that fill half of L2: these and the next ones take a
+  // small part of the rest, which another thread of the core may be using.
+  blocking.turned_b_bytes = caches.l2_bytes / 16;
   return blocking;
 }
 

@@ -22,6 +22,7 @@ struct Blocking {
   int64_t stream_bytes;      ///< the same: of these rows, so many bytes before the next rows
   int64_t single_bytes;      ///< one row, B read without packing: a row of B of at most this
   int64_t chunk_bytes;       ///< few rows, columns contiguous along k: prefetched at a time
+  int64_t turned_b_bytes;    ///< products turned over: of B at a time, for all rows in cache
 };
 
 Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches);

@@ -1,9 +1,10 @@
-// The parts of a work unit that do not depend on the way through it. Two ways lead through the same
-// kernel, chosen by the number of rows; both add each element over ascending k into one
-// accumulator, so both give the same bits:
+// The parts of a work unit that do not depend on the way through it. Three ways lead through the
+// same kernel, chosen by the number of rows and by how B lies; all add each element over ascending
+// k into one accumulator, so all give the same bits:
 //   blocked   many rows: a block of B is packed into L2 and used for all rows, which pass once for
 //             each block
 //   resident  few rows: all of A stays packed in cache and B passes once, straight from memory
+//   turned    AMX, B contiguous along k: its columns are the rows of the left factor, as they lie
 #include "cpu/gemm_unit.h"
 
 #include "core/convert.h"
@@ -47,13 +48,12 @@ bool UnitRun::is_past_cache() const {
          item_.m * item_.n * size > 2 * cache_sizes().l2_bytes;
 }
 
-bool UnitRun::point_at_out(int64_t tile, int64_t panel, TileArgs* args) const {
+bool UnitRun::point_at_out(int64_t row, int64_t panel, TileArgs* args) const {
   const bool rounded = item_.d.dtype != kernel_.acc_dtype;
   // Columns read as they lie gain nothing by rounding their few sums themselves.
   if (!plain_out_ || panel >= full_panels_ || (rounded && few_rows_ > 0)) return false;
   const auto size = static_cast<int64_t>(size_of(item_.d.dtype));
-  args->out =
-      element_at(item_.d, unit_.m_begin + tile_begin(tile), unit_.n_begin + panel * kernel_.nr);
+  args->out = element_at(item_.d, unit_.m_begin + row, unit_.n_begin + panel * kernel_.nr);
   args->out_rounded = rounded;
   args->out_row_bytes = item_.d.row_stride * size;
   args->out_panel_bytes = kernel_.nr * size;
@@ -77,15 +77,15 @@ const void* UnitRun::widen_bias(char* memory) const {
   return memory;
 }
 
-void UnitRun::finish(int64_t tile, int64_t panel, int64_t panels, const char* acc,
+void UnitRun::finish(int64_t first_row, int rows, int64_t panel, int64_t panels, const char* acc,
                      int64_t acc_panel_bytes) const {
-  const int64_t row = unit_.m_begin + tile_begin(tile);
+  const int64_t row = unit_.m_begin + first_row;
   const int64_t col = unit_.n_begin + panel * kernel_.nr;
   const int64_t bias_size = kernel_.acc_dtype == DType::kF32 ? 4 : 8;
   const char* bias = static_cast<const char*>(bias_);
   kernel_.epilogue({.acc = acc,
                     .acc_panel_bytes = acc_panel_bytes,
-                    .rows = tile_rows(tile),
+                    .rows = rows,
                     .cols = std::min(panels * kernel_.nr, cols_ - panel * kernel_.nr),
                     .d = cpu::part(item_.d, row, col),
                     .c = item_.beta != 0 ? cpu::part(item_.c, row, col) : MatrixRef{},
@@ -138,11 +138,12 @@ PrefetchWalk UnitRun::walk_over_rows(int64_t tile, int64_t k0, int64_t k) const 
 
 bool multiply_unit(const WorkUnit& unit, const GemmPlan& plan, SharedBlock* shared) {
   UnitRun run(unit, plan);
+  if (unit.turned) return run.turned();
   return unit.resident ? run.resident() : run.blocked(shared);
 }
 
 void help_with_unit(const WorkUnit& unit, const GemmPlan& plan, SharedBlock* shared) {
-  if (!unit.resident && shared->is_open()) UnitRun(unit, plan).help(shared);
+  if (!unit.resident && !unit.turned && shared->is_open()) UnitRun(unit, plan).help(shared);
 }
 
 }  // namespace cadre::cpu

@@ -82,7 +82,7 @@ void UnitRun::multiply_tile(const TileArgs& args, const Block& block, int64_t ti
     some.acc = static_cast<char*>(args.acc) + from * args.acc_panel_bytes;
     some.panels = to - from;
     some.prefetch = prefetch;
-    if (block.last) point_at_out(tile, block.panel + from, &some);
+    if (block.last) point_at_out(tile_begin(tile), block.panel + from, &some);
     kernel_.multiply(some);
   };
   // A cut-off last panel can't be stored as it is.
@@ -224,8 +224,8 @@ TileArgs UnitRun::packed_args(const Block& block, int64_t tile, const char* a, c
 void UnitRun::finish_tile(const Block& block, int64_t tile, const char* acc) const {
   const int64_t stored = plain_out_ ? block.full_panels : 0;
   if (!block.last || stored == block.panels) return;
-  finish(tile, block.panel + stored, block.panels - stored, acc + stored * acc_tile_bytes(),
-         acc_tile_bytes());
+  finish(tile_begin(tile), tile_rows(tile), block.panel + stored, block.panels - stored,
+         acc + stored * acc_tile_bytes(), acc_tile_bytes());
 }
 
 /// The packed rows behind those of `tile`.

@@ -94,10 +94,11 @@ void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* ac
           args.b_ahead_bytes = ahead_bytes;
         }
         const bool last = k0 + k >= item_.k;
-        const bool stored = last && point_at_out(tile, panel, &args);
+        const bool stored = last && point_at_out(tile_begin(tile), panel, &args);
         multiply_piece(a, k0, k, tile, args);
         if (last && !stored) {
-          finish(tile, panel, 1, panel_acc + tile * acc_tile_bytes(), acc_tile_bytes());
+          finish(tile_begin(tile), tile_rows(tile), panel, 1, panel_acc + tile * acc_tile_bytes(),
+                 acc_tile_bytes());
         }
       }
     }
@@ -224,7 +225,7 @@ void UnitRun::stream_columns(const Piece& piece, const char* a, char* b, char* a
     }
     k0 += k;
   } while (k0 < item_.k);
-  if (!stored) finish(0, panel, panels, first_acc, acc_tile_bytes());
+  if (!stored) finish(0, tile_rows(0), panel, panels, first_acc, acc_tile_bytes());
 }
 
 }  // namespace cadre::cpu

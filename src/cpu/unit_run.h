@@ -1,5 +1,5 @@
-// One work unit while it runs: what gemm_unit.cc (shared parts), unit_blocked.cc (many rows) and
-// unit_resident.cc (few rows) know of it.
+// One work unit while it runs: what gemm_unit.cc (shared parts), unit_blocked.cc (many rows),
+// unit_resident.cc (few rows) and unit_turned.cc (B as it lies) know of it.
 #pragma once
 
 #include <algorithm>
@@ -60,9 +60,10 @@ class UnitRun {
         plain_out_(is_plain_out()),
         past_cache_(is_past_cache()) {}
 
-  /// Both return false when there is no memory.
+  /// They return false when there is no memory.
   bool blocked(SharedBlock* shared);
   bool resident();
+  bool turned();
   /// Takes row tiles of a block that the unit's owner shares.
   void help(SharedBlock* shared);
 
@@ -130,11 +131,11 @@ class UnitRun {
 
   bool is_plain_out() const;
   bool is_past_cache() const;
-  /// Lets the kernel store finished sums of a row tile straight into D, where D takes them as they
+  /// Lets the kernel store finished sums from a row on straight into D, where D takes them as they
   /// are and the panels are whole.
-  bool point_at_out(int64_t tile, int64_t panel, TileArgs* args) const;
-  /// The epilogue of a row tile over consecutive panels.
-  void finish(int64_t tile, int64_t panel, int64_t panels, const char* acc,
+  bool point_at_out(int64_t row, int64_t panel, TileArgs* args) const;
+  /// The epilogue of consecutive rows and panels.
+  void finish(int64_t row, int rows, int64_t panel, int64_t panels, const char* acc,
               int64_t acc_panel_bytes) const;
   const void* widen_bias(char* memory) const;
 
@@ -178,6 +179,8 @@ class UnitRun {
   void pack_block(const Block& block, int64_t begin, char* b_memory) const;
   void multiply_tile(const TileArgs& args, const Block& block, int64_t tile, int64_t begin,
                      int64_t end, PrefetchWalk* first_walk, PrefetchWalk* walk) const;
+
+  void pack_rows_turned(int64_t row, int64_t rows, char* packed) const;
 
   struct Piece {
     int64_t k, panels;

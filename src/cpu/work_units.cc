@@ -20,6 +20,9 @@ constexpr int64_t kMinSharingUnits = 8;
 /// From about three row tiles on a packed block of B pays for itself.
 constexpr int64_t kMaxResidentRows = 48;
 
+/// Multiply-adds of tiles that take as long as reading a value of B that isn't packed.
+constexpr int kReadCost = 5;
+
 /// The part of a unit that threads wait for the last one of them. Two threads are nearly equal; the
 /// more there are, the more likely is one that shares its core or is held up: 4, 8 and 16 threads
 /// of a virtual machine waited for 0.17, 0.22 and 0.45 units. At most half of one: a thread that
@@ -55,6 +58,13 @@ bool stays_resident(const GemmItem& item, const GemmPlan& plan) {
          packed_a_bytes(item, *plan.kernel) <= plan.blocking.a_bytes_max;
 }
 
+/// The kernel can take B as it lies as the left factor of a product turned over.
+bool is_turned(const GemmItem& item, const PackedMatrix* packed, const GemmKernel& kernel) {
+  return kernel.multiply_turned != nullptr && packed == nullptr && item.k > 0 &&
+         item.b.dtype == kernel.source_dtype && item.b.row_stride == 1 && item.b.col_stride != 1 &&
+         item.k % kernel.k_step == 0 && item.n % kernel.nr == 0;
+}
+
 int64_t wanted_units(const GemmItem& item, double total, const GemmPlan& plan) {
   if (plan.threads == 1) return 1;
   const double unit_cost = total / static_cast<double>(plan.threads * plan.units_per_thread);
@@ -63,10 +73,13 @@ int64_t wanted_units(const GemmItem& item, double total, const GemmPlan& plan) {
       static_cast<int64_t>(std::ceil(cost_of(item) / std::max(unit_cost, 1.0) - 0.01)), 1);
 }
 
-/// Multiply-adds of a piece and, in the same currency, packing its rows of A and columns of B.
-double piece_cost(int64_t rows, int64_t columns, int64_t k, const GemmPlan& plan) {
-  return static_cast<double>(rows * columns + plan.kernel->pack_cost * (rows + columns)) *
-         static_cast<double>(k + 16);
+/// Multiply-adds of a piece and, in the same currency, packing its rows of A and columns of B, or
+/// reading these.
+double piece_cost(int64_t rows, int64_t columns, const GemmItem& item, const GemmPlan& plan) {
+  const int row_cost = plan.kernel->pack_cost;
+  const int column_cost = is_turned(item, nullptr, *plan.kernel) ? kReadCost : row_cost;
+  return static_cast<double>(rows * columns + row_cost * rows + column_cost * columns) *
+         static_cast<double>(item.k + 16);
 }
 
 /// Of the largest piece.
@@ -74,7 +87,7 @@ double piece_cost(const GemmItem& item, const Cut& cut, const GemmPlan& plan) {
   const GemmKernel& kernel = *plan.kernel;
   const int64_t rows = ceil_div(ceil_div(item.m, kernel.mr), cut.rows) * kernel.mr;
   const int64_t columns = ceil_div(ceil_div(item.n, kernel.nr), cut.columns) * kernel.nr;
-  return piece_cost(rows, columns, item.k, plan);
+  return piece_cost(rows, columns, item, plan);
 }
 
 /// As many pieces as are wanted, or as there can be, in the shape that packs least.
@@ -100,7 +113,7 @@ Cut cut_of(const GemmItem& item, double total, const GemmPlan& plan) {
 }
 
 double cost_of(const WorkUnit& unit, const GemmPlan& plan) {
-  return piece_cost(unit.m_end - unit.m_begin, unit.n_end - unit.n_begin, unit.item->k, plan);
+  return piece_cost(unit.m_end - unit.m_begin, unit.n_end - unit.n_begin, *unit.item, plan);
 }
 
 /// Quarters of its columns, where B is contiguous along k: parts are then read as fast as the
@@ -179,6 +192,7 @@ double total_work(const std::vector<GemmItem>& items) {
 
 bool shares_packed_b(const GemmItem& item, double total, const GemmPlan& plan) {
   if (plan.threads == 1 || item.m == 0 || item.n == 0 || stays_resident(item, plan)) return false;
+  if (is_turned(item, nullptr, *plan.kernel)) return false;
   return cut_of(item, total, plan).rows >= kMinSharingUnits;
 }
 
@@ -232,6 +246,7 @@ std::vector<WorkUnit> make_work_units(const std::vector<GemmItem>& items,
     const Cut cut = cut_of(item, total, plan);
     const int64_t panels = ceil_div(item.n, kernel.nr);
     const int64_t row_tiles = ceil_div(item.m, kernel.mr);
+    const PackedMatrix* const packed_b = packed.empty() ? nullptr : packed[index];
     for (int64_t j = 0; j < cut.columns; ++j) {
       for (int64_t i = 0; i < cut.rows; ++i) {
         const WorkUnit unit{.item = &item,
@@ -239,8 +254,9 @@ std::vector<WorkUnit> make_work_units(const std::vector<GemmItem>& items,
                             .m_end = std::min(row_tiles * (i + 1) / cut.rows * kernel.mr, item.m),
                             .n_begin = panels * j / cut.columns * kernel.nr,
                             .n_end = std::min(panels * (j + 1) / cut.columns * kernel.nr, item.n),
-                            .packed = packed.empty() ? nullptr : packed[index],
-                            .resident = stays_resident(item, plan)};
+                            .packed = packed_b,
+                            .resident = stays_resident(item, plan),
+                            .turned = is_turned(item, packed_b, kernel)};
         if (unit.m_begin < unit.m_end && unit.n_begin < unit.n_end) units.push_back(unit);
       }
     }

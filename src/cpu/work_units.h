@@ -15,6 +15,7 @@ struct WorkUnit {
   int64_t n_begin, n_end;
   const PackedMatrix* packed;  ///< all of B, packed before; null: the unit packs what it needs
   bool resident;               ///< few rows: all of packed A stays in cache and B passes once
+  bool turned = false;         ///< B is multiplied as it lies, A' as the right factor
 };
 
 /// True when B would be packed by several units (a large expert on several threads), so that it is

@@ -23,11 +23,12 @@ struct Shape {
 };
 
 // Around tiles of 16 and 32 (f32: 9 x 48), steps of 32 (64 for int8), stretches of panels and
-// pieces, and with more rows than stay resident.
-constexpr Shape kShapes[] = {{1, 32, 64},   {1, 33, 31},    {4, 96, 2048},   {16, 64, 128},
-                             {17, 31, 65},  {32, 100, 257}, {33, 64, 512},   {48, 65, 300},
-                             {49, 96, 192}, {100, 70, 129}, {65, 160, 1100}, {9, 48, 64},
-                             {10, 49, 600}, {3, 300, 1030}};
+// pieces, with more rows than stay resident, and of whole panels and steps, which are multiplied
+// turned over: one panel of rows or several, whole or not, in one block or in several.
+constexpr Shape kShapes[] = {
+    {1, 32, 64},   {1, 33, 31},    {4, 96, 2048}, {16, 64, 128},  {17, 31, 65},    {32, 100, 257},
+    {33, 64, 512}, {48, 65, 300},  {49, 96, 192}, {100, 70, 129}, {65, 160, 1100}, {9, 48, 64},
+    {10, 49, 600}, {3, 300, 1030}, {2, 224, 128}, {33, 320, 64},  {40, 96, 1024},  {130, 32, 4096}};
 
 /// B is [k, n], or [n, k] read as its transpose.
 class Product {
@@ -47,10 +48,12 @@ class Product {
   }
 
   /// Rows [begin, end) of the product, each element four bytes (f32 or int32).
-  std::vector<uint32_t> rows(const GemmKernel& kernel, int64_t begin, int64_t end, int threads) {
+  std::vector<uint32_t> rows(const GemmKernel& kernel, int64_t begin, int64_t end, int threads,
+                             double alpha = 1) {
     std::vector<uint32_t> out(static_cast<size_t>((end - begin) * shape_.n), 0x7fc00000u);
     GemmItem item = item_;
     item.m = end - begin;
+    item.alpha = alpha;
     item.a.data = element_at(item_.a, begin, 0);
     item.d = {out.data(), kernel.acc_dtype, shape_.n, 1};
     const GemmPlan plan{&kernel, make_blocking(kernel, cache_sizes()), threads};
@@ -145,6 +148,26 @@ TEST_P(EmulatedAmx, GivesTheSameBitsForAnyRowsLayoutAndThreads) {
         EXPECT_EQ(product.rows(kernel(), row, row + 1, 1),
                   std::vector<uint32_t>(begin, begin + shape.n))
             << "row " << row << " of " << shape.m << ", " << transposed;
+      }
+    }
+  }
+}
+
+/// Sums that pass through the epilogue instead of being stored as they are.
+TEST_P(EmulatedAmx, ScalesBothLayouts) {
+  const auto number = [&](uint32_t bits) {
+    float value = 0;
+    std::memcpy(&value, &bits, sizeof(value));
+    return GetParam() == DType::kI8 ? static_cast<int32_t>(bits) : double{value};
+  };
+  for (const Shape& shape : kShapes) {
+    for (const bool transposed : {false, true}) {
+      Product product(GetParam(), shape, transposed);
+      const std::vector<uint32_t> plain = product.rows(kernel(), 0, shape.m, 2);
+      const std::vector<uint32_t> twice = product.rows(kernel(), 0, shape.m, 2, 2.0);
+      for (size_t i = 0; i < plain.size(); ++i) {
+        ASSERT_EQ(number(twice[i]), 2 * number(plain[i]))
+            << i << " of " << shape.m << " x " << shape.n << " x " << shape.k << ", " << transposed;
       }
     }
   }

@@ -6,6 +6,8 @@
 // granules: one row of an A tile, and the height of a B tile. Rows beyond the last one are left out
 // by configuring shorter tiles. tdpbf16ps treats subnormals as zero, as vdpbf16ps does
 // (docs/numerics.md).
+#include "cpu/kernels/amx_tiles.h"
+#include "cpu/kernels/amx_turned.h"
 #include "cpu/kernels/epilogue.h"
 #include "cpu/kernels/granule_avx512.h"
 #include "cpu/kernels/kernel_list.h"
@@ -15,73 +17,21 @@
 namespace cadre::cpu {
 namespace {
 
-constexpr int kTileRows = 16;
-constexpr int kTileBytes = 64;  // of one row
-constexpr int kRows = 2 * kTileRows;
-constexpr int kNr = 32;
-constexpr int64_t kStepGranules = 16;
-constexpr int64_t kRowBytes = kPackedRowStride * 4;
 // A line of 64 bytes takes about five cycles to pack, in which tiles could multiply and add 2560
 // pairs of its 32 values; measured in place, where the tiles reach a third of that, it is 20 to 40.
 constexpr int kPackCost = 40;
-constexpr int64_t kPanelRowBytes = int64_t{kNr} * 4;  // of packed B, and of the accumulators
 
 // 32 rows of A of so many granules of bf16 stay in L1 (32 of 48 KiB) while panels of B come from
 // L2. With int8 that would halve blocks which hold all of k of most layers, and so pass sums
 // through memory that need not.
 constexpr int64_t kKeptGranulesBf16 = 256;
 
-// Tiles 0 to 3: accumulators (top left, top right, bottom left, bottom right); 4, 5: A; 6, 7: B.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-
-  TileConfig(int top, int bottom) {
-    const int heights[8] = {top, top, bottom, bottom, top, bottom, kTileRows, kTileRows};
-    for (int tile = 0; tile < 8; ++tile) {
-      if (heights[tile] == 0) continue;  // an unused tile has neither rows nor bytes
-      rows[tile] = static_cast<uint8_t>(heights[tile]);
-      row_bytes[tile] = kTileBytes;
-    }
-  }
-};
-
-// The instructions take tile numbers as constants, so the two types differ by macro-like functors.
-struct ProductBf16 {
-  static void top() {
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-  }
-  static void bottom_left() { _tile_dpbf16ps(2, 5, 6); }
-  static void bottom_right() { _tile_dpbf16ps(3, 5, 7); }
-};
-struct ProductInt8 {
-  static void top() {
-    _tile_dpbssd(0, 4, 6);
-    _tile_dpbssd(1, 4, 7);
-  }
-  static void bottom_left() { _tile_dpbssd(2, 5, 6); }
-  static void bottom_right() { _tile_dpbssd(3, 5, 7); }
-};
-
-// The accumulators of the next panel, 64 lines of which a step asks for four: a block of k has 16
-// steps.
-inline void prefetch_accumulators(const char* next, int64_t step) {
-  constexpr int64_t kLines = kRows * kPanelRowBytes / 64, kLinesOfStep = 4;
-  if (step >= kLines / kLinesOfStep) return;
-  for (int64_t line = 0; line < kLinesOfStep; ++line)
-    __builtin_prefetch(next + (step * kLinesOfStep + line) * 64, 1, 2);
-}
-
 // Memory serves stretches of so many lines faster than single ones of many rows in turn (16
 // threads: 133 instead of 126 GB/s).
 constexpr int64_t kStretchLines = 4;
 constexpr int64_t kStretchBytes = kStretchLines * 64;
 
-// A step reads a line, or a part of one, of each of kRowsOfStep rows of memory, and the steps of a
+// A step reads a line, or a part of one, of each of kRowsOfStep rows of B, and the steps of a
 // stretch read them side by side. What they will read `ahead_bytes` later is asked for in whole
 // stretches, those of a part of the rows in each step: as many lines as it reads itself.
 template <int64_t kRowsOfStep, int64_t kRowBytesOfStep>
@@ -96,28 +46,20 @@ inline void prefetch_stretches(const char* step, int64_t index, int64_t row_byte
     for (int64_t line = 0; line < kStretchLines; ++line) __builtin_prefetch(row + line * 64, 0, 2);
 }
 
-// A step of B as the tiles want it, made of B as it lies: rows of columns next to each other, or
-// columns that are contiguous along k. It is the step `index` of `count` that lie side by side.
-template <class Loader, BFrom kFrom>
-inline void make_step(const TileArgs& t, const char* b, int64_t index, int64_t count, char* step) {
+// A step of B as the tiles want it, made of rows of B as they lie: that of a panel.
+template <class Loader>
+inline void make_step(const TileArgs& t, const char* b, int64_t panel, char* step) {
   using Elem = typename Loader::Elem;
   constexpr int64_t kStepK = kStepGranules * Loader::kGranuleK;
   constexpr auto kElemBytes = static_cast<int64_t>(sizeof(Elem));
-  constexpr int64_t kRowsOfStep = kFrom == BFrom::kSource ? kStepK : kNr;
-  constexpr int64_t kRowBytesOfStep = (kFrom == BFrom::kSource ? kNr : kStepK) * kElemBytes;
-  constexpr int64_t kSteps = kStretchBytes / kRowBytesOfStep;
-  const int64_t row_bytes = kFrom == BFrom::kSource ? t.b_k_bytes : t.b_column_bytes;
+  constexpr int64_t kSteps = kStretchBytes / (kNr * kElemBytes);
   int64_t ahead_bytes = t.b_ahead_bytes;
-  if (ahead_bytes != 0 && index < count / kSteps * kSteps) {
-    prefetch_stretches<kRowsOfStep, kRowBytesOfStep>(b, index, row_bytes, ahead_bytes);
+  if (ahead_bytes != 0 && panel < t.panels / kSteps * kSteps) {
+    prefetch_stretches<kStepK, kNr * kElemBytes>(b, panel, t.b_k_bytes, ahead_bytes);
     ahead_bytes = 0;
   }
-  const Elem* const source = reinterpret_cast<const Elem*>(b);
-  if constexpr (kFrom == BFrom::kSource) {
-    pack_panel_across<Loader, kNr>(source, row_bytes / kElemBytes, kStepK, kNr, step, ahead_bytes);
-  } else {
-    pack_panel_along<Loader, kNr>(source, row_bytes / kElemBytes, kStepK, kNr, step, ahead_bytes);
-  }
+  pack_panel_across<Loader, kNr>(reinterpret_cast<const Elem*>(b), t.b_k_bytes / kElemBytes, kStepK,
+                                 kNr, step, ahead_bytes);
 }
 
 // Zeros, or the sums of the blocks of k before. They come by once for each block: past L1, where A
@@ -157,13 +99,6 @@ inline void store_sums(const TileArgs& t, int64_t panel) {
   }
 }
 
-// What is asked for in a step: the walk's lines, and the next panel's sums.
-inline void prefetch_step(const TileArgs& t, int64_t panel, int64_t step) {
-  advance_prefetch(*t.prefetch, t.prefetch->lines);
-  if (t.first) return;
-  prefetch_accumulators(static_cast<const char*>(t.acc) + (panel + 1) * t.acc_panel_bytes, step);
-}
-
 // B in packed panels. Each comes from L2 once for a row tile: past L1, which has A. A tile of the
 // next step is loaded as soon as the last product that needs the register has begun.
 template <class Product, bool kBottom>
@@ -175,25 +110,27 @@ void multiply_packed(const TileArgs& t) {
     load_sums<kBottom>(t, panel);
     if (steps > 0) {
       _tile_stream_loadd(6, b, kPanelRowBytes);
-      _tile_loadd(4, a, kRowBytes);
+      _tile_loadd(4, a, kPackedRowBytes);
       _tile_stream_loadd(7, b + kTileBytes, kPanelRowBytes);
-      if constexpr (kBottom) _tile_loadd(5, a + kTileRows * kRowBytes, kRowBytes);
+      if constexpr (kBottom) _tile_loadd(5, a + kTileRows * kPackedRowBytes, kPackedRowBytes);
     }
     for (int64_t step = 1; step < steps; ++step) {
       prefetch_step(t, panel, step - 1);
       a += kTileBytes;
       b += kStepGranules * kPanelRowBytes;
-      Product::top();
-      _tile_loadd(4, a, kRowBytes);
+      Product::top_left();
+      Product::top_right();
+      _tile_loadd(4, a, kPackedRowBytes);
       if constexpr (kBottom) Product::bottom_left();
       _tile_stream_loadd(6, b, kPanelRowBytes);
       if constexpr (kBottom) Product::bottom_right();
       _tile_stream_loadd(7, b + kTileBytes, kPanelRowBytes);
-      if constexpr (kBottom) _tile_loadd(5, a + kTileRows * kRowBytes, kRowBytes);
+      if constexpr (kBottom) _tile_loadd(5, a + kTileRows * kPackedRowBytes, kPackedRowBytes);
     }
     if (steps > 0) {
       prefetch_step(t, panel, steps - 1);
-      Product::top();
+      Product::top_left();
+      Product::top_right();
       if constexpr (kBottom) {
         Product::bottom_left();
         Product::bottom_right();
@@ -203,15 +140,12 @@ void multiply_packed(const TileArgs& t) {
   }
 }
 
-// B in rows (kSource) or in columns (kColumns); what is made of it step by step goes to b_packed,
-// where there is one, else through two buffers in turn.
-template <class Product, class Loader, BFrom kFrom, bool kBottom>
+// B in rows; what is made of it step by step goes to b_packed, where there is one, else through two
+// buffers in turn.
+template <class Product, class Loader, bool kBottom>
 void multiply_source(const TileArgs& t) {
   constexpr int64_t kStepBytes = kStepGranules * kPanelRowBytes;
-  constexpr bool kInRows = kFrom == BFrom::kSource;
   alignas(64) char steps[2 * kStepBytes];
-  const int64_t b_step = kInRows ? t.b_k_bytes * kStepGranules * Loader::kGranuleK
-                                 : kStepGranules * Loader::kGranuleBytes;
   for (int64_t panel = 0; panel < t.panels; ++panel) {
     const char* a = static_cast<const char*>(t.a);
     const char* b = static_cast<const char*>(t.b) + panel * t.b_panel_bytes;
@@ -223,19 +157,19 @@ void multiply_source(const TileArgs& t) {
       prefetch_step(t, panel, g / kStepGranules);
       char* const step =
           kept != nullptr ? kept + g * kPanelRowBytes : steps + g / kStepGranules % 2 * kStepBytes;
-      make_step<Loader, kFrom>(t, b, kInRows ? panel : g / kStepGranules,
-                               kInRows ? t.panels : t.granules / kStepGranules, step);
+      make_step<Loader>(t, b, panel, step);
       _tile_loadd(6, step, kPanelRowBytes);
       _tile_loadd(7, step + kTileBytes, kPanelRowBytes);
-      _tile_loadd(4, a, kRowBytes);
-      Product::top();
+      _tile_loadd(4, a, kPackedRowBytes);
+      Product::top_left();
+      Product::top_right();
       if constexpr (kBottom) {
-        _tile_loadd(5, a + kTileRows * kRowBytes, kRowBytes);
+        _tile_loadd(5, a + kTileRows * kPackedRowBytes, kPackedRowBytes);
         Product::bottom_left();
         Product::bottom_right();
       }
       a += kTileBytes;
-      b += b_step;
+      b += t.b_k_bytes * kStepGranules * Loader::kGranuleK;
     }
     store_sums<kBottom>(t, panel);
   }
@@ -243,16 +177,10 @@ void multiply_source(const TileArgs& t) {
 
 template <class Product, class Loader, bool kBottom>
 void multiply_from(const TileArgs& args) {
-  switch (args.b_from) {
-    case BFrom::kPanels:
-    case BFrom::kPanelsBeside:
-      return multiply_packed<Product, kBottom>(args);
-    case BFrom::kSource:
-    case BFrom::kSourceKept:
-      return multiply_source<Product, Loader, BFrom::kSource, kBottom>(args);
-    case BFrom::kColumns:
-    case BFrom::kColumnsKept:
-      return multiply_source<Product, Loader, BFrom::kColumns, kBottom>(args);
+  if (args.b_from == BFrom::kPanels) {
+    multiply_packed<Product, kBottom>(args);
+  } else {
+    multiply_source<Product, Loader, kBottom>(args);
   }
 }
 
@@ -260,9 +188,7 @@ template <class Product, class Loader>
 void multiply_tiles(const TileArgs& args) {
   const int top = args.rows < kTileRows ? args.rows : kTileRows;
   const TileConfig config(top, args.rows - top);
-  // GCC's intrinsic names only the first bytes as an input: keep the stores to the others.
-  __asm__ volatile("" : : "r"(&config) : "memory");
-  _tile_loadconfig(&config);
+  load_config(config);
   if (args.rows > kTileRows) {
     multiply_from<Product, Loader, true>(args);
   } else {
@@ -292,13 +218,13 @@ const GemmKernel kGemmAmxBf16 = {.name = "amx_bf16",
                                  .k_step = 2 * kStepGranules,
                                  .subtracts_surplus = false,
                                  .source_dtype = DType::kBF16,
-                                 .column_rows = kRows,
-                                 .column_k = 2 * kNr,
+                                 .column_rows = 0,
                                  .kept_granules = kKeptGranulesBf16,
                                  .pack_cost = kPackCost,
                                  .pack_a = &pack_a_from<PairLoaderBf16>,
                                  .pack_b = &pack_b_steps<PairLoaderBf16>,
                                  .multiply = &multiply_tiles<ProductBf16, PairLoaderBf16>,
+                                 .multiply_turned = &multiply_turned<ProductBf16>,
                                  .epilogue = &epilogue_float<VecF32, float, kNr>};
 
 const GemmKernel kGemmAmxInt8 = {.name = "amx_int8",
@@ -310,12 +236,12 @@ const GemmKernel kGemmAmxInt8 = {.name = "amx_int8",
                                  .k_step = 4 * kStepGranules,
                                  .subtracts_surplus = false,
                                  .source_dtype = DType::kI8,
-                                 .column_rows = kRows,
-                                 .column_k = 4 * kNr,
+                                 .column_rows = 0,
                                  .pack_cost = kPackCost,
                                  .pack_a = &pack_a_from<QuadLoaderInt8<0>>,
                                  .pack_b = &pack_b_steps<QuadLoaderInt8<0>>,
                                  .multiply = &multiply_tiles<ProductInt8, QuadLoaderInt8<0>>,
+                                 .multiply_turned = &multiply_turned<ProductInt8>,
                                  .epilogue = &epilogue_int32<VecF64, kNr>};
 
 }  // namespace cadre::cpu

@@ -69,6 +69,7 @@ enum class BFrom {
 // One block of the multiplication: `rows` rows of packed A against `panels` panels of B.
 struct TileArgs {
   const void* a = nullptr;      // [rows][kPackedRowStride] granules
+  int64_t a_panel_bytes = 0;    // turned: from one panel of rows to the next
   const void* b = nullptr;      // panel 0
   int64_t b_panel_bytes = 0;    // from one panel to the next
   int64_t b_granule_bytes = 0;  // from one granule row of a panel to the next
@@ -76,7 +77,7 @@ struct TileArgs {
   int64_t acc_panel_bytes = 0;  // from one tile to the next
   int64_t granules = 0;         // steps over k, one granule each
   int64_t panels = 0;
-  int rows = 0;                      // 1 … mr
+  int rows = 0;                      // 1 … mr; turned: any number
   bool first = false;                // start from zero instead of from acc
   const void* a_surplus = nullptr;   // of row 0 (kSurplusGranule): to be subtracted, or null
   PrefetchWalk* prefetch = nullptr;  // never null
@@ -137,6 +138,10 @@ struct GemmKernel {
   // ahead_bytes behind each line that is read is prefetched, unless that is 0.
   void (*pack_b)(const MatrixRef& b, int64_t k, int64_t cols, void* dst, int64_t ahead_bytes);
   void (*multiply)(const TileArgs& args);
+  // Where there is one: all of k at once, from a B of source_dtype as it lies, its columns
+  // contiguous along k (whole panels, and k a multiple of k_step), and panels of nr rows of A that
+  // pack_b has packed as columns of its transpose. Sums go to tiles [row panel][panel].
+  void (*multiply_turned)(const TileArgs& args) = nullptr;
   void (*epilogue)(const EpilogueArgs& args);
 };
 
