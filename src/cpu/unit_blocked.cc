@@ -147,11 +147,11 @@ bool UnitRun::blocked(SharedBlock* shared) {
       next_b = walk_over(next.k0, next.k, next.panel,
                          by_panels ? std::min<int64_t>(next.panels, 1) : next.panels);
     }
-    const int64_t b_steps = std::max<int64_t>(block.panels - kRowPrefetchPanels, 1) * steps;
+    const int64_t other_panels = std::max<int64_t>(block.panels - kRowPrefetchPanels, 1);
+    const int64_t b_steps = other_panels * steps;
     const int64_t b_tiles =
         std::min(ceil_div(lines_of(next_b), kBlockPrefetchLines * b_steps) + 1, tiles_);
     next_b.lines = std::max(kBlockPrefetchLines, ceil_div(lines_of(next_b), b_tiles * b_steps));
-    PrefetchWalk nothing;
     // A: every row tile against all panels.
     const bool packs_a = !keeps_a || block.panel == 0;
     for (int64_t tile = 0; tile < tiles_; ++tile) {
@@ -175,13 +175,16 @@ bool UnitRun::blocked(SharedBlock* shared) {
       if (packs_a) {
         kernel_.pack_a(part(a_, tile_begin(tile), block.k0), tile_rows(tile), block.k, a);
       }
-      PrefetchWalk next_rows;
+      PrefetchWalk next_rows, next_kept;
       if (tile + 1 < tiles_) {
-        next_rows = packs_a ? walk_over_rows(tile + 1, block.k0, block.k)
-                            : walk_over_packed_rows(a, tile, block.k);
+        const PrefetchWalk packed_rows = walk_over_packed_rows(a, tile, block.k);
+        next_rows = packs_a ? walk_over_rows(tile + 1, block.k0, block.k) : packed_rows;
         next_rows.lines = ceil_div(lines_of(next_rows), kRowPrefetchPanels * steps);
+        // Where they will be packed to: stores to lines in no cache would wait for memory.
+        if (keeps_a && packs_a) next_kept = packed_rows;
+        next_kept.lines = ceil_div(lines_of(next_kept), other_panels * steps);
       }
-      PrefetchWalk* const walk = tile + b_tiles >= tiles_ ? &next_b : &nothing;
+      PrefetchWalk* const walk = tile + b_tiles >= tiles_ ? &next_b : &next_kept;
       char* const tile_acc = acc + (acc_tiles > 1 ? tile : 0) * acc_bytes;
       TileArgs args = packed_args(block, tile, a, b_memory, tile_acc);
       args.copy = &copy;
