@@ -89,13 +89,19 @@ Status multiply_items(const std::vector<GemmItem>& items, const GemmPlan& plan,
   const std::vector<WorkUnit> units = make_work_units(items, packed, used);
 
   IdleThreads idle{0};
-  std::deque<SharedBlock> blocks;  // one for each unit
-  for (size_t i = 0; i < units.size(); ++i) blocks.emplace_back(idle);
+  std::deque<SharedBlock> blocks;
   const auto count = static_cast<int64_t>(units.size());
+  // Threads without work stay for as long as one of these is unfinished.
+  std::vector<SharedBlock*> shareable(units.size(), nullptr);
+  std::atomic<int64_t> unfinished{0};
+  for (size_t i = 0; i < units.size() && used.threads > 1; ++i) {
+    if (!can_share(units[i], used)) continue;
+    shareable[i] = &blocks.emplace_back(idle);
+    ++unfinished;
+  }
 
   std::atomic<int64_t> next_panel{0};
   std::atomic<int64_t> next_unit{0};
-  std::atomic<int64_t> finished_units{0};
   std::atomic<bool> out_of_memory{false};
   const auto pack_panels = [&] {
     for (;;) {
@@ -109,15 +115,16 @@ Status multiply_items(const std::vector<GemmItem>& items, const GemmPlan& plan,
       const int64_t index = next_unit.fetch_add(1, std::memory_order_relaxed);
       if (index >= count) return;
       const auto i = static_cast<size_t>(index);
-      SharedBlock* const block = used.threads > 1 ? &blocks[i] : nullptr;
-      if (!multiply_unit(units[i], used, block)) out_of_memory = true;
-      finished_units.fetch_add(1, std::memory_order_relaxed);
+      if (!multiply_unit(units[i], used, shareable[i])) out_of_memory = true;
+      if (shareable[i] != nullptr) unfinished.fetch_sub(1, std::memory_order_relaxed);
     }
   };
   const auto help_others = [&] {
     idle.fetch_add(1, std::memory_order_relaxed);
-    while (finished_units.load(std::memory_order_relaxed) < count) {
-      for (size_t i = 0; i < units.size(); ++i) help_with_unit(units[i], used, &blocks[i]);
+    while (unfinished.load(std::memory_order_relaxed) > 0) {
+      for (size_t i = 0; i < units.size(); ++i) {
+        if (shareable[i] != nullptr) help_with_unit(units[i], used, shareable[i]);
+      }
       wait_a_little();
     }
   };

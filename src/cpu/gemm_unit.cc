@@ -142,8 +142,12 @@ bool multiply_unit(const WorkUnit& unit, const GemmPlan& plan, SharedBlock* shar
   return unit.resident ? run.resident() : run.blocked(shared);
 }
 
+bool can_share(const WorkUnit& unit, const GemmPlan& plan) {
+  return !unit.resident && !unit.turned && UnitRun(unit, plan).can_share();
+}
+
 void help_with_unit(const WorkUnit& unit, const GemmPlan& plan, SharedBlock* shared) {
-  if (!unit.resident && !unit.turned && shared->is_open()) UnitRun(unit, plan).help(shared);
+  if (shared->is_open()) UnitRun(unit, plan).help(shared);
 }
 
 }  // namespace cadre::cpu

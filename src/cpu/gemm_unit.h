@@ -10,6 +10,9 @@ namespace cadre::cpu {
 /// packed panels.
 bool multiply_unit(const WorkUnit& unit, const GemmPlan& plan, SharedBlock* shared);
 
+/// Whether the thread that has the unit may share a part of it.
+bool can_share(const WorkUnit& unit, const GemmPlan& plan);
+
 /// Takes part in what another thread shares of a unit, if there is something.
 void help_with_unit(const WorkUnit& unit, const GemmPlan& plan, SharedBlock* shared);
 

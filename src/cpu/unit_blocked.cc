@@ -18,9 +18,6 @@ constexpr int64_t kCopySteps = 4;
 /// Row tiles up to which that gains: for more of them packing is a small part, and the second
 /// buffer takes room in L2 from their accumulators.
 constexpr int64_t kBesideTiles = 48;
-/// Rows from which on sharing gains: what is left of B is packed with nothing beside it, which
-/// takes as long as a few rows of products.
-constexpr int64_t kSharedRows = 128;
 
 }  // namespace
 
@@ -102,7 +99,7 @@ bool UnitRun::fits_packed_a() const {
 bool UnitRun::blocked(SharedBlock* shared) {
   const Blocks blocks = cut_into_blocks();
   const bool keeps_a = blocks.keeps_a;
-  const bool shares = shared != nullptr && keeps_a && rows_ >= kSharedRows;
+  const bool shares = shared != nullptr && can_share();
   const bool beside = packs_beside();
   const int64_t block_bytes = blocks.panels * b_panel_bytes(blocks.k);
   const int64_t acc_tiles = blocks.k_count > 1 ? tiles_ : 1;

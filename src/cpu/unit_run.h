@@ -64,6 +64,8 @@ class UnitRun {
   bool blocked(SharedBlock* shared);
   bool resident();
   bool turned();
+  /// Of many rows, what is left when other threads have nothing to do.
+  bool can_share() const;
   /// Takes row tiles of a block that the unit's owner shares.
   void help(SharedBlock* shared);
 

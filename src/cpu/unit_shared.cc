@@ -2,6 +2,16 @@
 #include "cpu/unit_run.h"
 
 namespace cadre::cpu {
+namespace {
+
+/// Rows from which on sharing gains: what is left of B is packed with nothing beside it, which
+/// takes as long as a few rows of products.
+constexpr int64_t kSharedRows = 128;
+
+}  // namespace
+
+/// Only where A stays packed.
+bool UnitRun::can_share() const { return rows_ >= kSharedRows && cut_into_blocks().keeps_a; }
 
 /// The rest of its B is packed first, for all blocks of k, so that nobody waits for anybody between
 /// them.
