@@ -1,4 +1,6 @@
 // Many rows: a block of B is packed into L2 and used for all rows, which pass once for each block.
+#include <limits>
+
 #include "cpu/kernels/copy_walk.h"
 #include "cpu/unit_run.h"
 
@@ -18,6 +20,10 @@ constexpr int64_t kCopySteps = 4;
 /// Row tiles up to which that gains: for more of them packing is a small part, and the second
 /// buffer takes room in L2 from their accumulators.
 constexpr int64_t kBesideTiles = 48;
+/// Row tiles up to which blocks of B are half as large where they are packed from rows.
+constexpr int64_t kHalfBlockTiles = 4;
+/// All that is left of a walk.
+constexpr int64_t kAllStrips = std::numeric_limits<int64_t>::max();
 
 }  // namespace
 
@@ -41,13 +47,17 @@ UnitRun::Blocks UnitRun::cut_into_blocks() const {
     blocks.k = round_up(std::max<int64_t>(ceil_div(item_.k, blocks.k_count), 1), step);
   }
   // Where B is packed from columns that lie apart, its source needs room beside it.
-  const int64_t b_bytes = fits             ? blocking_.kept_b_bytes_max
-                          : reads_source() ? blocking_.b_bytes_max
-                                           : blocking_.b_bytes_max * 2 / 3;
+  int64_t b_bytes = fits             ? blocking_.kept_b_bytes_max
+                    : reads_source() ? blocking_.b_bytes_max
+                                     : blocking_.b_bytes_max * 2 / 3;
+  // There are two buffers where rows are packed beside the products, and the first block has no
+  // products before it, which costs few row tiles most.
+  if (packs_rows() && (!fits || tiles_ <= kHalfBlockTiles)) b_bytes /= 2;
   const int64_t k = std::min(blocks.k, std::max<int64_t>(item_.k, 1));
-  const int64_t most = std::max<int64_t>(b_bytes / b_panel_bytes(k), 1);
-  blocks.n_count = ceil_div(panels_, most);
-  blocks.panels = ceil_div(panels_, blocks.n_count);
+  const int64_t most = std::max<int64_t>(b_bytes / (granules_of(k) * b_granule_bytes()), 1);
+  blocks.panels = ceil_div(panels_, ceil_div(panels_, most));
+  if (packs_rows()) blocks.panels = round_up(blocks.panels, line_panels());
+  blocks.n_count = ceil_div(panels_, blocks.panels);
   blocks.keeps_a = fits && blocks.n_count > 1;
   return blocks;
 }
@@ -100,7 +110,8 @@ bool UnitRun::blocked(SharedBlock* shared) {
   const Blocks blocks = cut_into_blocks();
   const bool keeps_a = blocks.keeps_a;
   const bool shares = shared != nullptr && can_share();
-  const bool beside = packs_beside();
+  const bool rows_beside = packs_rows() && tiles_ > 1;
+  const bool beside = rows_beside || packs_beside();
   const int64_t block_bytes = blocks.panels * b_panel_bytes(blocks.k);
   const int64_t acc_tiles = blocks.k_count > 1 ? tiles_ : 1;
   const int64_t acc_bytes = blocks.panels * acc_tile_bytes();
@@ -121,14 +132,15 @@ bool UnitRun::blocked(SharedBlock* shared) {
   char* const shared_b = arena.take(sizes[4]);
 
   CopyWalk copy;
+  RowWalk rows;
+  int64_t copied = 0;  // panels that are packed beside the block before
   for (int64_t index = 0; index < blocks.n_count * blocks.k_count; ++index) {
     const Block block = block_at(blocks, index);
     char* const b_memory = b_buffers + (beside && index % 2 != 0 ? block_bytes : 0);
     const int64_t panel_bytes = b_panel_bytes(block.k);
     const int64_t source_panels = reads_unpacked(block.k) ? block.full_panels : 0;
-    // What was packed beside the block before.
-    const int64_t copied = copy.columns > 0 ? block.full_panels : 0;
     finish_copy(copy, kernel_.source_flip);
+    if (rows.granules_left > 0) kernel_.pack_rows(rows, kAllStrips);
     const bool by_panels = copied == 0 && packs_by_panels(block, source_panels);
     if (!unit_.packed && !by_panels) {
       pack_block(block, std::max(source_panels, copied), b_memory);
@@ -138,9 +150,12 @@ bool UnitRun::blocked(SharedBlock* shared) {
     // row tiles, before it can be evicted; of one that is packed panel by panel the first panel,
     // the others follow as they are needed.
     const Block next = block_at(blocks, index + 1);
-    copy = beside ? copy_of(next, b_buffers + (index % 2 == 0 ? block_bytes : 0)) : CopyWalk{};
+    char* const next_memory = b_buffers + (index % 2 == 0 ? block_bytes : 0);
+    copy = beside && !rows_beside ? copy_of(next, next_memory) : CopyWalk{};
+    rows = rows_beside ? rows_of(next, next_memory) : RowWalk{};
+    copied = rows_beside ? walked_panels(next) : copy.columns > 0 ? next.full_panels : 0;
     PrefetchWalk next_b;
-    if (copy.columns == 0) {
+    if (copied == 0) {
       next_b = walk_over(next.k0, next.k, next.panel,
                          by_panels ? std::min<int64_t>(next.panels, 1) : next.panels);
     }
@@ -166,6 +181,8 @@ bool UnitRun::blocked(SharedBlock* shared) {
                     shared_b, shared);
         index += blocks.k_count - 1 - block.k_index;
         copy = {};
+        rows = {};
+        copied = 0;
         break;
       }
       char* const a = a_memory + (keeps_a ? kept_a_offset(block, tile) : 0);
@@ -185,7 +202,8 @@ bool UnitRun::blocked(SharedBlock* shared) {
       char* const tile_acc = acc + (acc_tiles > 1 ? tile : 0) * acc_bytes;
       TileArgs args = packed_args(block, tile, a, b_memory, tile_acc);
       args.copy = &copy;
-      args.b_from = copy.columns > 0 ? BFrom::kPanelsBeside : BFrom::kPanels;
+      args.rows_beside = &rows;
+      args.b_from = copied > 0 ? BFrom::kPanelsBeside : BFrom::kPanels;
       int64_t begin = 0;
       if (tile == 0 && source_panels > 0) {
         TileArgs from_source = args;
@@ -288,6 +306,11 @@ CopyWalk UnitRun::copy_of(const Block& block, char* b_memory) const {
 void UnitRun::pack_block(const Block& block, int64_t begin, char* b_memory) const {
   const int64_t next_panel_bytes =
       kernel_.nr * b_.col_stride * static_cast<int64_t>(size_of(b_.dtype));
+  if (begin == 0 && packs_rows()) {
+    RowWalk walk = rows_of(block, b_memory);
+    kernel_.pack_rows(walk, kAllStrips);
+    begin = walked_panels(block);
+  }
   for (int64_t i = begin; i < block.panels; ++i) {
     const int64_t panel = block.panel + i;
     kernel_.pack_b(part(b_, block.k0, panel * kernel_.nr), block.k, panel_cols(panel),

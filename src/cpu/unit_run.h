@@ -1,5 +1,6 @@
-// One work unit while it runs: what gemm_unit.cc (shared parts), unit_blocked.cc (many rows),
-// unit_resident.cc (few rows) and unit_turned.cc (B as it lies) know of it.
+// One work unit while it runs: what gemm_unit.cc (shared parts), unit_blocked.cc and
+// unit_packing.cc (many rows), unit_resident.cc (few rows) and unit_turned.cc (B as it lies) know
+// of it.
 #pragma once
 
 #include <algorithm>
@@ -75,7 +76,11 @@ class UnitRun {
   }
   int64_t a_tile_bytes() const { return kernel_.mr * kPackedRowStride * kernel_.granule_bytes; }
   int64_t b_granule_bytes() const { return int64_t{kernel_.nr} * kernel_.granule_bytes; }
-  int64_t b_panel_bytes(int64_t k) const { return granules_of(k) * b_granule_bytes(); }
+  /// From one packed panel to the next. Panels that are written side by side, a row of each in
+  /// turn, would share two sets of L1 if they were a power of two apart: then two lines more.
+  int64_t b_panel_bytes(int64_t k) const {
+    return granules_of(k) * b_granule_bytes() + (packs_rows() ? 128 : 0);
+  }
   int64_t acc_tile_bytes() const {
     return int64_t{kernel_.mr} * kernel_.nr * static_cast<int64_t>(size_of(kernel_.acc_dtype));
   }
@@ -178,6 +183,18 @@ class UnitRun {
                          PrefetchWalk* then, char* b_memory) const;
   bool packs_beside() const;
   CopyWalk copy_of(const Block& block, char* b_memory) const;
+  /// Whether the kernel packs B from its rows as they lie, whole lines of them.
+  bool packs_rows() const {
+    return kernel_.pack_rows != nullptr && !unit_.packed && b_.col_stride == 1 &&
+           b_.dtype == kernel_.source_dtype;
+  }
+  /// Panels in a line of such a row.
+  int64_t line_panels() const {
+    return std::max<int64_t>(kStripBytes / (kernel_.nr * static_cast<int64_t>(size_of(b_.dtype))),
+                             1);
+  }
+  int64_t walked_panels(const Block& block) const;
+  RowWalk rows_of(const Block& block, char* b_memory) const;
   void pack_block(const Block& block, int64_t begin, char* b_memory) const;
   void multiply_tile(const TileArgs& args, const Block& block, int64_t tile, int64_t begin,
                      int64_t end, PrefetchWalk* first_walk, PrefetchWalk* walk) const;

@@ -11,6 +11,7 @@
 #include "core/convert.h"
 #include "cpu/gemm_driver.h"
 #include "cpu/isa.h"
+#include "unit/small_blocks.h"
 
 namespace cadre::cpu {
 extern const GemmKernel kEmulatedAmxBf16, kEmulatedAmxInt8;
@@ -171,6 +172,10 @@ TEST_P(EmulatedAmx, ScalesBothLayouts) {
       }
     }
   }
+}
+
+TEST_P(EmulatedAmx, GivesTheSameBitsInBlocksOfAnySize) {
+  SmallBlocks(kernel(), GetParam(), GetParam()).check();
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, EmulatedAmx, testing::Values(DType::kBF16, DType::kI8, DType::kF32),

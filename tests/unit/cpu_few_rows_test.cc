@@ -2,8 +2,6 @@
 // and address, and no byte beyond the weights is touched, on every instruction set this machine
 // has.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -15,38 +13,10 @@
 #include "cpu/gemm_driver.h"
 #include "cpu/isa.h"
 #include "cpu/kernel_table.h"
+#include "unit/guarded_memory.h"
 
 namespace cadre::cpu {
 namespace {
-
-/// Memory between two pages that can't be touched. What is placed in it ends where the second one
-/// begins or, at_end = false, begins where the first one ends; `shift_bytes` away from there.
-class Guarded {
- public:
-  Guarded(int64_t bytes, bool at_end, int64_t shift_bytes) {
-    const int64_t page = sysconf(_SC_PAGESIZE);
-    const int64_t inside = (bytes + shift_bytes + page - 1) / page * page;
-    mapped_bytes_ = static_cast<size_t>(inside + 2 * page);
-    mapped_ = static_cast<char*>(
-        mmap(nullptr, mapped_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    const bool open = mapped_ != MAP_FAILED && mprotect(mapped_ + page, static_cast<size_t>(inside),
-                                                        PROT_READ | PROT_WRITE) == 0;
-    if (!open) return;
-    data_ = mapped_ + page + (at_end ? inside - bytes - shift_bytes : shift_bytes);
-  }
-  ~Guarded() {
-    if (mapped_ != MAP_FAILED) munmap(mapped_, mapped_bytes_);
-  }
-  Guarded(const Guarded&) = delete;
-  Guarded& operator=(const Guarded&) = delete;
-
-  char* data() const { return data_; }
-
- private:
-  char* mapped_;
-  size_t mapped_bytes_;
-  char* data_ = nullptr;
-};
 
 struct Types {
   DType a, b, compute;
@@ -151,7 +121,8 @@ void check(const GemmKernel& kernel, const Types& types) {
     for (const Place& place : kPlaces) {
       MatrixRef b{nullptr, types.b, place.transposed ? 1 : shape.n + place.gap,
                   place.transposed ? shape.k + place.gap : 1};
-      const Guarded memory(Product::span(shape.k, shape.n, b), place.at_end, place.shift_bytes);
+      const GuardedMemory memory(Product::span(shape.k, shape.n, b), place.at_end,
+                                 place.shift_bytes);
       ASSERT_NE(memory.data(), nullptr);
       b.data = memory.data();
       product.copy_b(b);

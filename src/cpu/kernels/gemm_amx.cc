@@ -12,6 +12,7 @@
 #include "cpu/kernels/granule_avx512.h"
 #include "cpu/kernels/kernel_list.h"
 #include "cpu/kernels/pack.h"
+#include "cpu/kernels/row_walk.h"
 #include "cpu/kernels/tile.h"
 
 namespace cadre::cpu {
@@ -100,8 +101,9 @@ inline void store_sums(const TileArgs& t, int64_t panel) {
 }
 
 // B in packed panels. Each comes from L2 once for a row tile: past L1, which has A. A tile of the
-// next step is loaded as soon as the last product that needs the register has begun.
-template <class Product, bool kBottom>
+// next step is loaded as soon as the last product that needs the register has begun. While tiles
+// multiply, most of the core has nothing to do, so it may pack the next block (kBeside).
+template <class Product, bool kBottom, bool kBeside>
 void multiply_packed(const TileArgs& t) {
   const int64_t steps = t.granules / kStepGranules;
   for (int64_t panel = 0; panel < t.panels; ++panel) {
@@ -116,6 +118,7 @@ void multiply_packed(const TileArgs& t) {
     }
     for (int64_t step = 1; step < steps; ++step) {
       prefetch_step(t, panel, step - 1);
+      if constexpr (kBeside) pack_rows_beside(*t.rows_beside);
       a += kTileBytes;
       b += kStepGranules * kPanelRowBytes;
       Product::top_left();
@@ -129,6 +132,7 @@ void multiply_packed(const TileArgs& t) {
     }
     if (steps > 0) {
       prefetch_step(t, panel, steps - 1);
+      if constexpr (kBeside) pack_rows_beside(*t.rows_beside);
       Product::top_left();
       Product::top_right();
       if constexpr (kBottom) {
@@ -177,8 +181,11 @@ void multiply_source(const TileArgs& t) {
 
 template <class Product, class Loader, bool kBottom>
 void multiply_from(const TileArgs& args) {
+  if constexpr (Loader::kGranuleK == kQuad) {
+    if (args.b_from == BFrom::kPanelsBeside) return multiply_packed<Product, kBottom, true>(args);
+  }
   if (args.b_from == BFrom::kPanels) {
-    multiply_packed<Product, kBottom>(args);
+    multiply_packed<Product, kBottom, false>(args);
   } else {
     multiply_source<Product, Loader, kBottom>(args);
   }
@@ -240,6 +247,7 @@ const GemmKernel kGemmAmxInt8 = {.name = "amx_int8",
                                  .pack_cost = kPackCost,
                                  .pack_a = &pack_a_from<QuadLoaderInt8<0>>,
                                  .pack_b = &pack_b_steps<QuadLoaderInt8<0>>,
+                                 .pack_rows = &pack_rows,
                                  .multiply = &multiply_tiles<ProductInt8, QuadLoaderInt8<0>>,
                                  .multiply_turned = &multiply_turned<ProductInt8>,
                                  .epilogue = &epilogue_int32<VecF64, kNr>};

@@ -56,10 +56,27 @@ struct CopyWalk {
   int64_t due = 0;
 };
 
+// Panels of B that are packed from rows whose columns are next to each other, at once or beside the
+// products of the block before, in the order of addresses: the rows of a granule side by side, a
+// strip of kStripBytes of each at a time (kernels/row_walk.h).
+struct RowWalk {
+  const char* rows = nullptr;  // the first of the next granule's rows
+  int64_t k_bytes = 0;         // source: from one row to the next
+  int64_t row_bytes = 0;       // of a row, whole strips
+  int64_t column_bytes = 0;    // next strip of these rows
+  int64_t granules_left = 0;   // 0: nothing to do
+  char* to = nullptr;          // where these granules go in the first panel
+  int64_t panel_bytes = 0;     // from one panel to the next
+  PrefetchWalk ahead;          // what is asked for, some time before it is packed
+  int64_t wait = 0;            // strips to ask for before the first is packed
+  int64_t per_step = 0;        // strips in a step, in parts of kStripUnit
+  int64_t due = 0;
+};
+
 // Where the inner loop finds B.
 enum class BFrom {
   kPanels,        // packed panels
-  kPanelsBeside,  // the same, and the next ones are packed beside (TileArgs::copy)
+  kPanelsBeside,  // the same, and the next ones are packed beside (TileArgs::copy or rows_beside)
   kSource,        // the matrix itself, its columns next to each other (GemmKernel::source_dtype)
   kSourceKept,    // the same, and what was read is left behind as packed panels in b_packed
   kColumns,      // the matrix itself, its columns contiguous along k, whole panels and vectors of k
@@ -81,7 +98,8 @@ struct TileArgs {
   bool first = false;                // start from zero instead of from acc
   const void* a_surplus = nullptr;   // of row 0 (kSurplusGranule): to be subtracted, or null
   PrefetchWalk* prefetch = nullptr;  // never null
-  CopyWalk* copy = nullptr;          // kPanelsBeside: what to pack
+  CopyWalk* copy = nullptr;          // kPanelsBeside: what to pack, from columns
+  RowWalk* rows_beside = nullptr;    // or, where the kernel has pack_rows, from rows
   BFrom b_from = BFrom::kPanels;
   DType b_dtype = DType::kInvalid;  // source, columns
   int64_t b_k_bytes = 0;            // source: from one k to the next
@@ -137,6 +155,9 @@ struct GemmKernel {
   // One panel: dst [granules(k)][nr] granules <- b[k, cols], cols <= nr, the rest zero. What lies
   // ahead_bytes behind each line that is read is prefetched, unless that is 0.
   void (*pack_b)(const MatrixRef& b, int64_t k, int64_t cols, void* dst, int64_t ahead_bytes);
+  // Where there is one: so many strips of rows of source_dtype, whole steps of k; multiply does it
+  // beside the products.
+  void (*pack_rows)(RowWalk& walk, int64_t strips) = nullptr;
   void (*multiply)(const TileArgs& args);
   // Where there is one: all of k at once, from a B of source_dtype as it lies, its columns
   // contiguous along k (whole panels, and k a multiple of k_step), and panels of nr rows of A that
