@@ -150,6 +150,10 @@ bool UnitRun::blocked(SharedBlock* shared) {
     // row tiles, before it can be evicted; of one that is packed panel by panel the first panel,
     // the others follow as they are needed.
     const Block next = block_at(blocks, index + 1);
+    if (by_panels && keeps_a && !beside && !shares && takes_panels(block)) {
+      multiply_by_panels(block, next, a_memory, b_memory, acc, acc_tiles > 1 ? acc_bytes : 0);
+      continue;
+    }
     char* const next_memory = b_buffers + (index % 2 == 0 ? block_bytes : 0);
     copy = beside && !rows_beside ? copy_of(next, next_memory) : CopyWalk{};
     rows = rows_beside ? rows_of(next, next_memory) : RowWalk{};

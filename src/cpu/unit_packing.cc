@@ -1,4 +1,4 @@
-// Many rows, B packed in whole lines of its rows.
+// Many rows, B packed in whole lines of its rows or panel by panel.
 #include "cpu/unit_run.h"
 
 namespace cadre::cpu {
@@ -33,6 +33,42 @@ RowWalk UnitRun::rows_of(const Block& block, char* b_memory) const {
   const int64_t steps = tiles_ * block.panels * prefetch_steps(block.k);
   walk.per_step = ceil_div(strips * kStripUnit, steps);
   return walk;
+}
+
+/// Whether all row tiles use a panel right after it was packed: while all of a packed A, which they
+/// read once for each panel, is a small part of L2.
+bool UnitRun::takes_panels(const Block& block) const {
+  return rows_ * granules_of(block.k) * kernel_.granule_bytes <= blocking_.a_bytes_max / 2;
+}
+
+/// Then memory has all their products to bring the next panel's source, not those of one row tile,
+/// and no more than two panels' sources are in L2, where columns that lie a power of two apart
+/// share few sets. A is kept: the first block of columns packs it.
+void UnitRun::multiply_by_panels(const Block& block, const Block& next, char* a, char* b, char* acc,
+                                 int64_t acc_tile_stride) const {
+  for (int64_t tile = 0; tile < tiles_ && block.panel == 0; ++tile) {
+    kernel_.pack_a(part(a_, tile_begin(tile), block.k0), tile_rows(tile), block.k,
+                   a + kept_a_offset(block, tile));
+  }
+  for (int64_t i = 0; i < block.panels; ++i) {
+    const int64_t panel = block.panel + i;
+    kernel_.pack_b(part(b_, block.k0, panel * kernel_.nr), block.k, panel_cols(panel), b, 0);
+    PrefetchWalk walk = i + 1 < block.panels ? walk_over(block.k0, block.k, panel + 1, 1)
+                                             : walk_over(next.k0, next.k, next.panel,
+                                                         std::min<int64_t>(next.panels, 1));
+    walk.lines = ceil_div(lines_of(walk), tiles_ * prefetch_steps(block.k));
+    for (int64_t tile = 0; tile < tiles_; ++tile) {
+      char* const tile_acc = acc + tile * acc_tile_stride;
+      TileArgs args = packed_args(block, tile, a + kept_a_offset(block, tile), b, tile_acc);
+      args.b_panel_bytes = 0;  // there is one
+      multiply_tile(args, block, tile, i, i + 1, &walk, &walk);
+      if (block.last && !(plain_out_ && panel < full_panels_)) {
+        finish(tile_begin(tile), tile_rows(tile), panel, 1, tile_acc + i * acc_tile_bytes(),
+               acc_tile_bytes());
+      }
+    }
+    prefetch_all(&walk);
+  }
 }
 
 }  // namespace cadre::cpu

@@ -195,6 +195,9 @@ class UnitRun {
   }
   int64_t walked_panels(const Block& block) const;
   RowWalk rows_of(const Block& block, char* b_memory) const;
+  bool takes_panels(const Block& block) const;
+  void multiply_by_panels(const Block& block, const Block& next, char* a, char* b, char* acc,
+                          int64_t acc_tile_stride) const;
   void pack_block(const Block& block, int64_t begin, char* b_memory) const;
   void multiply_tile(const TileArgs& args, const Block& block, int64_t tile, int64_t begin,
                      int64_t end, PrefetchWalk* first_walk, PrefetchWalk* walk) const;
