@@ -79,7 +79,7 @@ void UnitRun::pack_rows_turned(int64_t row, int64_t rows, char* packed) const {
         kernel_.nr * from.row_stride * static_cast<int64_t>(size_of(from.dtype));
     kernel_.pack_b(turned, item_.k, std::min<int64_t>(kernel_.nr, rows - done),
                    packed + done / kernel_.nr * b_panel_bytes(item_.k),
-                   done + 2 * kernel_.nr <= rows ? next_bytes : 0);
+                   done + int64_t{2} * kernel_.nr <= rows ? next_bytes : 0);
   }
 }
 

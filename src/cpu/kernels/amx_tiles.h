@@ -8,13 +8,13 @@
 namespace cadre::cpu {
 namespace {
 
-constexpr int kTileRows = 16;
-constexpr int kTileBytes = 64;  // of one row
-constexpr int kRows = 2 * kTileRows;
-constexpr int kNr = 32;
-constexpr int64_t kStepGranules = 16;
-constexpr int64_t kPackedRowBytes = kPackedRowStride * 4;
-constexpr int64_t kPanelRowBytes = int64_t{kNr} * 4;  // of packed B, and of the accumulators
+inline constexpr int kTileRows = 16;
+inline constexpr int kTileBytes = 64;  // of one row
+inline constexpr int kRows = 2 * kTileRows;
+inline constexpr int kNr = 32;
+inline constexpr int64_t kStepGranules = 16;
+inline constexpr int64_t kPackedRowBytes = kPackedRowStride * 4;
+inline constexpr int64_t kPanelRowBytes = int64_t{kNr} * 4;  // of packed B, and of the accumulators
 
 // Tiles 0 to 3: accumulators (top left, top right, bottom left, bottom right); 4, 5: A; 6, 7: B.
 struct alignas(64) TileConfig {

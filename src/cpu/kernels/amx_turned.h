@@ -46,13 +46,13 @@ class TurnBack {
   void advance() {
     if (blocks_left_ == 0) return;
     --blocks_left_;
-    const int column = blocks_left_ % 2 * kTileRows, row = blocks_left_ / 2 * kTileRows;
+    const int64_t column = blocks_left_ % 2 * kTileRows, row = blocks_left_ / 2 * kTileRows;
     __m512i block[kTileRows];
     for (int i = 0; i < kTileRows; ++i)
       block[i] = _mm512_load_si512(sums_ + (column + i) * kPanelRowBytes + row * 4);
     transpose_lanes(block);
     char* to = to_ + row * row_bytes_ + column * 4;
-    const int rows = rows_ - row;
+    const int64_t rows = rows_ - row;
     if (rows >= kTileRows) {
       for (int i = 0; i < kTileRows; ++i) _mm512_storeu_si512(to + i * row_bytes_, block[i]);
     } else {
@@ -67,7 +67,7 @@ class TurnBack {
   alignas(64) char sums_[kNr * kPanelRowBytes];
   char* to_ = nullptr;
   int64_t row_bytes_ = 0;
-  int rows_ = 0, blocks_left_ = 0;
+  int64_t rows_ = 0, blocks_left_ = 0;
 };
 
 // One panel of B against one of rows. Tiles of B pass once for each, past L1; a tile is loaded as
