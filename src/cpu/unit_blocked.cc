@@ -39,10 +39,10 @@ UnitRun::Blocks UnitRun::cut_into_blocks() const {
     const int64_t step = std::max<int64_t>(int64_t{16} * kernel_.granule_k, kernel_.k_step);
     int64_t most_k = fits ? blocking_.kept_k_block : blocking_.k_block;
     // Rows of B as it lies share few sets of L2 and, where a granule takes several of them, fill
-    // these with a panel of a whole block. Half of it costs little, but for many rows more than
-    // it saves. (Not measured with AMX.)
+    // these with a panel of a whole block. Blocks with as many rows as a whole one has granules
+    // cost little, but for many rows of A more than they save. (Not measured with AMX.)
     const bool fills_sets = reads_source() && kernel_.granule_k > 1 && kernel_.streams_in_order;
-    if (fits && fills_sets && tiles_ <= kFewTiles) most_k /= 2;
+    if (fits && fills_sets && tiles_ <= kFewTiles) most_k /= kernel_.granule_k;
     blocks.k_count = std::max<int64_t>(ceil_div(item_.k, most_k), 1);
     blocks.k = round_up(std::max<int64_t>(ceil_div(item_.k, blocks.k_count), 1), step);
   }
