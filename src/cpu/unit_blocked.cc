@@ -120,16 +120,10 @@ bool UnitRun::blocked(SharedBlock* shared) {
                            unit_.packed ? 0 : block_bytes * (beside ? 2 : 1), acc_tiles * acc_bytes,
                            bias_bytes(),
                            shares && !unit_.packed ? blocks.k_count * block_bytes : 0};
-  int64_t total = 0;
-  for (const int64_t size : sizes) total += Arena::padded(size);
-  auto* memory = static_cast<char*>(Scratch::of_this_thread().reserve(static_cast<size_t>(total)));
-  if (!memory) return false;
-  Arena arena(memory);
-  char* const a_memory = arena.take(sizes[0]);
-  char* const b_buffers = arena.take(sizes[1]);
-  char* const acc = arena.take(sizes[2]);
-  bias_ = widen_bias(arena.take(sizes[3]));
-  char* const shared_b = arena.take(sizes[4]);
+  char* pieces[std::size(sizes)];
+  if (!take_scratch(sizes, pieces)) return false;
+  const auto [a_memory, b_buffers, acc, bias_memory, shared_b] = pieces;
+  bias_ = widen_bias(bias_memory);
 
   CopyWalk copy;
   RowWalk rows;

@@ -17,15 +17,10 @@ bool UnitRun::resident() {
   const int64_t sizes[] = {segments * tiles_ * a_tile_bytes(),
                            unit_.packed ? 0 : b_panel_bytes(piece.k),
                            acc_panels * tiles_ * acc_tile_bytes(), bias_bytes()};
-  int64_t total = 0;
-  for (const int64_t bytes : sizes) total += Arena::padded(bytes);
-  auto* memory = static_cast<char*>(Scratch::of_this_thread().reserve(static_cast<size_t>(total)));
-  if (!memory) return false;
-  Arena arena(memory);
-  char* const a_packed = arena.take(sizes[0]);
-  char* const b_packed = arena.take(sizes[1]);
-  char* const acc = arena.take(sizes[2]);
-  bias_ = widen_bias(arena.take(sizes[3]));
+  char* pieces[std::size(sizes)];
+  if (!take_scratch(sizes, pieces)) return false;
+  const auto [a_packed, b_packed, acc, bias_memory] = pieces;
+  bias_ = widen_bias(bias_memory);
 
   // A: all rows, in segments of k that a packed row can hold.
   for (int64_t segment = 0; segment < segments; ++segment) {

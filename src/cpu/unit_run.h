@@ -4,7 +4,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 #include "cpu/gemm_unit.h"
 #include "cpu/scratch.h"
@@ -19,21 +21,21 @@ inline MatrixRef part(const MatrixRef& matrix, int64_t row, int64_t col) {
   return {element_at(matrix, row, col), matrix.dtype, matrix.row_stride, matrix.col_stride};
 }
 
-/// Hands out consecutive pieces of the thread's scratch memory.
-class Arena {
- public:
-  explicit Arena(char* base) : next_(base) {}
-  char* take(int64_t bytes) {
-    char* piece = next_;
-    next_ += padded(bytes);
-    return piece;
+/// Pieces of these sizes, one after the other, in the thread's scratch memory, each on cache lines
+/// of its own; false when there is no memory.
+template <size_t kPieces>
+bool take_scratch(const int64_t (&sizes)[kPieces], char* (&pieces)[kPieces]) {
+  const auto padded = [](int64_t bytes) { return round_up(bytes, 64) + 64; };
+  int64_t total = 0;
+  for (const int64_t bytes : sizes) total += padded(bytes);
+  auto* next = static_cast<char*>(Scratch::of_this_thread().reserve(static_cast<size_t>(total)));
+  if (next == nullptr) return false;
+  for (size_t i = 0; i < kPieces; ++i) {
+    pieces[i] = next;
+    next += padded(sizes[i]);
   }
-  /// Pieces start on cache lines of their own.
-  static int64_t padded(int64_t bytes) { return round_up(bytes, 64) + 64; }
-
- private:
-  char* next_;
-};
+  return true;
+}
 
 /// Cache lines that a walk will ask for.
 int64_t lines_of(const PrefetchWalk& walk);

@@ -24,14 +24,10 @@ bool UnitRun::turned() {
       std::clamp<int64_t>(blocking_.turned_b_bytes / source_bytes, 1, panels_);
   const int64_t sizes[] = {block_rows / kernel_.nr * row_panel_bytes,
                            block_rows / kernel_.nr * group_panels * acc_tile_bytes(), bias_bytes()};
-  int64_t total = 0;
-  for (const int64_t bytes : sizes) total += Arena::padded(bytes);
-  auto* memory = static_cast<char*>(Scratch::of_this_thread().reserve(static_cast<size_t>(total)));
-  if (!memory) return false;
-  Arena arena(memory);
-  char* const a_packed = arena.take(sizes[0]);
-  char* const acc = arena.take(sizes[1]);
-  bias_ = widen_bias(arena.take(sizes[2]));
+  char* pieces[std::size(sizes)];
+  if (!take_scratch(sizes, pieces)) return false;
+  const auto [a_packed, acc, bias_memory] = pieces;
+  bias_ = widen_bias(bias_memory);
 
   const bool prefetches = rows_ > kFewRows || threads_ < kBusyThreads;
   for (int64_t row = 0; row < rows_; row += block_rows) {
