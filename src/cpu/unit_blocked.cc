@@ -233,7 +233,7 @@ TileArgs UnitRun::packed_args(const Block& block, int64_t tile, const char* a, c
           .granules = granules_of(block.k),
           .rows = tile_rows(tile),
           .first = block.k_index == 0,
-          .a_surplus = a + kSurplusGranule * kernel_.granule_bytes};
+          .a_surplus = a_surplus(a)};
 }
 
 /// The epilogue, after the last block of k, of the panels that weren't stored as they are.
@@ -247,8 +247,10 @@ void UnitRun::finish_tile(const Block& block, int64_t tile, const char* acc) con
 /// The packed rows behind those of `tile`.
 PrefetchWalk UnitRun::walk_over_packed_rows(const char* tile_a, int64_t tile, int64_t k) const {
   const int64_t row_bytes = kPackedRowStride * kernel_.granule_bytes;
-  return {tile_a + tile_rows(tile) * row_bytes, granules_of(k) * kernel_.granule_bytes, row_bytes,
-          tile_rows(tile + 1)};
+  const char* const next = tile_a + tile_rows(tile) * row_bytes;
+  const int64_t used_bytes = granules_of(k) * kernel_.granule_bytes;
+  if (kernel_.interleaves_a) return {next, used_bytes * tile_rows(tile + 1), 0, 1};
+  return {next, used_bytes, row_bytes, tile_rows(tile + 1)};
 }
 
 /// Whether the first row tile packs each panel just before it is used: where its products with a

@@ -41,6 +41,30 @@ bool UnitRun::takes_panels(const Block& block) const {
   return rows_ * granules_of(block.k) * kernel_.granule_bytes <= blocking_.a_bytes_max / 2;
 }
 
+/// All row tiles with one packed panel. Each is a call of some thousand cycles, so what they have
+/// in common is set up once.
+void UnitRun::multiply_panel(const Block& block, int64_t panel, const char* a, const char* b,
+                             char* acc, int64_t acc_tile_stride, PrefetchWalk* walk) const {
+  TileArgs args = packed_args(block, 0, a, b, acc);
+  args.panels = 1;
+  args.acc_panel_bytes = acc_tile_stride;  // the next sums are those of the next row tile
+  args.prefetch = walk;
+  const bool stored = block.last && point_at_out(0, panel, &args);
+  char* const out = static_cast<char*>(args.out);
+  for (int64_t tile = 0; tile < tiles_; ++tile) {
+    args.rows = tile_rows(tile);
+    args.a = a + kept_a_offset(block, tile);
+    args.a_surplus = a_surplus(args.a);
+    args.acc = acc + tile * acc_tile_stride;
+    if (stored) args.out = out + tile_begin(tile) * args.out_row_bytes;
+    kernel_.multiply(args);
+    if (block.last && !stored) {
+      finish(tile_begin(tile), args.rows, panel, 1, static_cast<const char*>(args.acc),
+             acc_tile_bytes());
+    }
+  }
+}
+
 /// Then memory has all their products to bring the next panel's source, not those of one row tile,
 /// and no more than two panels' sources are in L2, where columns that lie a power of two apart
 /// share few sets. A is kept: the first block of columns packs it.
@@ -57,16 +81,7 @@ void UnitRun::multiply_by_panels(const Block& block, const Block& next, char* a,
                                              : walk_over(next.k0, next.k, next.panel,
                                                          std::min<int64_t>(next.panels, 1));
     walk.lines = ceil_div(lines_of(walk), tiles_ * prefetch_steps(block.k));
-    for (int64_t tile = 0; tile < tiles_; ++tile) {
-      char* const tile_acc = acc + tile * acc_tile_stride;
-      TileArgs args = packed_args(block, tile, a + kept_a_offset(block, tile), b, tile_acc);
-      args.b_panel_bytes = 0;  // there is one
-      multiply_tile(args, block, tile, i, i + 1, &walk, &walk);
-      if (block.last && !(plain_out_ && panel < full_panels_)) {
-        finish(tile_begin(tile), tile_rows(tile), panel, 1, tile_acc + i * acc_tile_bytes(),
-               acc_tile_bytes());
-      }
-    }
+    multiply_panel(block, panel, a, b, acc + i * acc_tile_bytes(), acc_tile_stride, &walk);
     prefetch_all(&walk);
   }
 }

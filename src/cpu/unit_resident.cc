@@ -128,13 +128,14 @@ void UnitRun::multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile,
   const int64_t inside = k0 % segment_k;
   const char* const rows = a + (k0 / segment_k * tiles_ + tile) * a_tile_bytes();
   PrefetchWalk none;
-  args.a = rows + inside / kernel_.granule_k * kernel_.granule_bytes;
-  args.granules = granules_of(k);
   args.rows = tile_rows(tile);
+  args.a = rows + inside / kernel_.granule_k * kernel_.granule_bytes *
+                      (kernel_.interleaves_a ? args.rows : 1);
+  args.granules = granules_of(k);
   args.first = k0 == 0;
   // The surplus is that of a whole segment: take it off with the segment's last piece.
   if (inside + k == segment_k || k0 + k == item_.k) {
-    args.a_surplus = rows + kSurplusGranule * kernel_.granule_bytes;
+    args.a_surplus = a_surplus(rows);
   }
   if (!args.prefetch) args.prefetch = &none;
   kernel_.multiply(args);

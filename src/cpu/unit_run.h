@@ -176,6 +176,9 @@ class UnitRun {
   /// One row tile against packed panels of a block.
   TileArgs packed_args(const Block& block, int64_t tile, const char* a, const char* b,
                        char* acc) const;
+  const void* a_surplus(const void* packed_rows) const {
+    return static_cast<const char*>(packed_rows) + kSurplusGranule * kernel_.granule_bytes;
+  }
   void finish_tile(const Block& block, int64_t tile, const char* acc) const;
   void share_block(const Blocks& blocks, const SharedBlock::Work& work, char* b_memory,
                    SharedBlock* shared);
@@ -200,6 +203,8 @@ class UnitRun {
   bool takes_panels(const Block& block) const;
   void multiply_by_panels(const Block& block, const Block& next, char* a, char* b, char* acc,
                           int64_t acc_tile_stride) const;
+  void multiply_panel(const Block& block, int64_t panel, const char* a, const char* b, char* acc,
+                      int64_t acc_tile_stride, PrefetchWalk* walk) const;
   void pack_block(const Block& block, int64_t begin, char* b_memory) const;
   void multiply_tile(const TileArgs& args, const Block& block, int64_t tile, int64_t begin,
                      int64_t end, PrefetchWalk* first_walk, PrefetchWalk* walk) const;

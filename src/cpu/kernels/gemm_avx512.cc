@@ -43,27 +43,41 @@ struct OpInt8 : DwordOp<kRows, kVectors> {
   static void store_b(char* p, Vec b) { _mm512_storeu_si512(p, b); }
 };
 
+// Packs 16 columns at a time, whole lines, instead of eight.
+struct WholeVecF32 : VecF32 {
+  static void store_columns() = delete;
+};
+
+template <class PackedVec>
+constexpr GemmKernel f32_kernel(const char* name, bool has_core_to_itself) {
+  return {.name = name,
+          .acc_dtype = DType::kF32,
+          .mr = kRows,
+          .nr = kNrF32,
+          .granule_k = 1,
+          .granule_bytes = 4,
+          .k_step = 1,
+          .subtracts_surplus = false,
+          .source_dtype = DType::kF32,
+          .widened_dtypes = kHalfDTypes,
+          .column_rows = OpF32::kColumnRows,
+          .column_k = 2 * VecF32::kLanes,
+          .interleaves_a = true,
+          .packs_beside = has_core_to_itself,
+          .streams_in_order = true,
+          .rows_in_order = has_core_to_itself,
+          .pack_a = &pack_a_widen<VecF32, true>,
+          .pack_b = &pack_b_widen<PackedVec, kNrF32>,
+          .multiply = &multiply<OpF32, SourceF32<Bf16>, SourceF32<F16>, OpF32>,
+          .epilogue = &epilogue_float<VecF32, float, kNrF32>};
+}
+
 }  // namespace
 
-const GemmKernel kGemmAvx512F32 = {
-    .name = "avx512_f32",
-    .acc_dtype = DType::kF32,
-    .mr = kRows,
-    .nr = kNrF32,
-    .granule_k = 1,
-    .granule_bytes = 4,
-    .k_step = 1,
-    .subtracts_surplus = false,
-    .source_dtype = DType::kF32,
-    .widened_dtypes = kHalfDTypes,
-    .column_rows = OpF32::kColumnRows,
-    .column_k = 2 * VecF32::kLanes,
-    .packs_beside = true,
-    .streams_in_order = true,
-    .pack_a = &pack_a_widen<VecF32>,
-    .pack_b = &pack_b_widen<VecF32, kNrF32>,
-    .multiply = &multiply<OpF32, SourceF32<Bf16>, SourceF32<F16>, OpF32>,
-    .epilogue = &epilogue_float<VecF32, float, kNrF32>};
+const GemmKernel kGemmAvx512F32 = f32_kernel<VecF32>("avx512_f32", true);
+// CPUs with AMX were measured where most cores have a second thread that is somebody else's. It
+// takes half of the instructions, and packing beside the products only makes them more.
+const GemmKernel kGemmAmxF32 = f32_kernel<WholeVecF32>("amx_f32", false);
 
 const GemmKernel kGemmAvx512F64 = {.name = "avx512_f64",
                                    .acc_dtype = DType::kF64,

@@ -85,7 +85,7 @@ enum class BFrom {
 
 // One block of the multiplication: `rows` rows of packed A against `panels` panels of B.
 struct TileArgs {
-  const void* a = nullptr;      // [rows][kPackedRowStride] granules
+  const void* a = nullptr;      // [rows][kPackedRowStride] granules, or interleaved
   int64_t a_panel_bytes = 0;    // turned: from one panel of rows to the next
   const void* b = nullptr;      // panel 0
   int64_t b_panel_bytes = 0;    // from one panel to the next
@@ -142,6 +142,7 @@ struct GemmKernel {
   uint32_t widened_dtypes = 0;    // the same, widened on the way: a bit (1 << dtype) for each type
   int column_rows;                // with columns contiguous along k, for at most this many rows
   int column_k = 1;               // and so many values of k at a time
+  bool interleaves_a = false;     // a tile's packed rows are [granules][rows]
   bool packs_beside = false;      // multiply takes a CopyWalk from a B of source_dtype
   bool streams_in_order = false;  // few rows: prefetch B in the order of its addresses
   bool rows_in_order = true;      // that too where B is contiguous along n
@@ -150,7 +151,8 @@ struct GemmKernel {
   int64_t kept_granules = kMaxGranules;   // of a block of k where all of A is kept packed
   int pack_cost = 6;                      // multiply-adds that take as long as packing one value
 
-  // dst rows of kPackedRowStride granules <- a[rows, k].
+  // dst rows of kPackedRowStride granules <- a[rows, k]; interleaved, a granule of each row in
+  // turn, in the same memory.
   void (*pack_a)(const MatrixRef& a, int64_t rows, int64_t k, void* dst);
   // One panel: dst [granules(k)][nr] granules <- b[k, cols], cols <= nr, the rest zero. What lies
   // ahead_bytes behind each line that is read is prefetched, unless that is 0.

@@ -12,6 +12,8 @@ extern const GemmKernel kGemmAvx2F32, kGemmAvx2F64, kGemmAvx2Int8;
 #endif
 #if defined(CADRE_HAVE_AVX512)
 extern const GemmKernel kGemmAvx512F32, kGemmAvx512F64, kGemmAvx512Int8;
+// Chosen where there is AMX.
+extern const GemmKernel kGemmAmxF32;
 #endif
 #if defined(CADRE_HAVE_AVX512_VNNI)
 extern const GemmKernel kGemmVnniInt8;
@@ -20,7 +22,7 @@ extern const GemmKernel kGemmVnniInt8;
 extern const GemmKernel kGemmAvx512Bf16;
 #endif
 #if defined(CADRE_HAVE_AMX)
-extern const GemmKernel kGemmAmxBf16, kGemmAmxInt8, kGemmAmxF32;
+extern const GemmKernel kGemmAmxBf16, kGemmAmxInt8;
 #endif
 
 }  // namespace cadre::cpu

@@ -83,6 +83,32 @@ void pack_rows_across(const typename Loader::Elem* src, int64_t k_stride, int64_
   }
 }
 
+// rows x k -> dst [k][rows], at most kLanes rows of granules of one k value. Whole vectors are
+// stored one over the end of the other; packed rows have room for that of the last.
+template <class Loader>
+void interleave_rows_along(const typename Loader::Elem* src, int64_t row_stride, int64_t rows,
+                           int64_t k, char* dst) {
+  constexpr int64_t kLanes = Loader::kLanes;
+  static_assert(Loader::kGranuleK == 1);
+  for (int64_t p = 0; p < k; p += kLanes) {
+    const int64_t count = smaller(kLanes, k - p);
+    typename Loader::Reg block[kLanes];
+    for (int64_t i = 0; i < kLanes; ++i)
+      block[i] = i < rows ? Loader::along(src + i * row_stride + p, count) : Loader::zero();
+    Loader::transpose(block);
+    for (int64_t i = 0; i < count; ++i, dst += rows * Loader::kGranuleBytes)
+      Loader::store(dst, block[i]);
+  }
+}
+
+// The same from a source whose rows are next to each other.
+template <class Loader>
+void interleave_rows_across(const typename Loader::Elem* src, int64_t k_stride, int64_t rows,
+                            int64_t k, char* dst) {
+  for (int64_t p = 0; p < k; ++p, dst += rows * Loader::kGranuleBytes)
+    Loader::store(dst, Loader::across(src + p * k_stride, k_stride, 1, rows));
+}
+
 // k x cols -> dst [granules][kNr] granules, from columns that are next to each other.
 template <class Loader, int kNr>
 void pack_panel_across(const typename Loader::Elem* src, int64_t k_stride, int64_t k, int64_t cols,
@@ -127,23 +153,33 @@ void pack_panel_across(const typename Loader::Elem* src, int64_t k_stride, int64
   }
 }
 
-// Columns that are contiguous along k are packed so many vectors of k at a time, all columns of the
-// panel: the lines written stay in L1 until they are full.
-inline constexpr int64_t kVectorsOfChunk = 2;
+// Columns that are contiguous along k are transposed so many at a time.
+template <class Loader>
+constexpr int64_t columns_at_a_time() {
+  constexpr bool kHalf = requires(typename Loader::Reg(&half)[Loader::kLanes / 2], char* p) {
+    Loader::store_columns(half, p, 64);
+  };
+  return kHalf ? Loader::kLanes / 2 : Loader::kLanes;
+}
 
-// Whole vectors of k of kColumns columns that are contiguous along k, transposed. Eight columns at
-// a time are better than sixteen: with a stride of a power of two all their lines share one set of
-// L1.
+// Parts of a line are packed two vectors of k at a time, all columns of the panel, so that the
+// lines written stay in L1 until they are full; whole lines all of k at a time, so that lines that
+// are fetched beside the ones read aren't gone before their turn, since with a stride of a power of
+// two those of all columns share one set of L1.
+template <class Loader>
+constexpr int64_t vectors_at_a_time() {
+  constexpr bool kWholeLines = columns_at_a_time<Loader>() * Loader::kGranuleBytes >= 64;
+  return kWholeLines ? kMaxGranules / Loader::kLanes : 2;
+}
+
+// Whole vectors of k of kLanes columns that are contiguous along k, transposed.
 template <class Loader, int kNr>
 void pack_columns(const typename Loader::Elem* src, int64_t col_stride, int64_t k, char* dst,
                   int64_t ahead_bytes) {
   constexpr int64_t kLanes = Loader::kLanes;
   constexpr int64_t kStep = kLanes * Loader::kGranuleK;
   constexpr int64_t kRowBytes = kNr * Loader::kGranuleBytes;
-  constexpr bool kHalf = requires(typename Loader::Reg(&half)[kLanes / 2], char* p) {
-    Loader::store_columns(half, p, kRowBytes);
-  };
-  constexpr int64_t kColumns = kHalf ? kLanes / 2 : kLanes;
+  constexpr int64_t kColumns = columns_at_a_time<Loader>();
   for (int64_t j = 0; j < kLanes; j += kColumns) {
     char* d = dst + j * Loader::kGranuleBytes;
     for (int64_t p = 0; p < k; p += kStep, d += kLanes * kRowBytes) {
@@ -153,7 +189,7 @@ void pack_columns(const typename Loader::Elem* src, int64_t col_stride, int64_t 
         block[i] = Loader::along(column, kStep);
         prefetch(column, ahead_bytes);
       }
-      if constexpr (kHalf) {
+      if constexpr (kColumns < kLanes) {
         Loader::store_columns(block, d, kRowBytes);
       } else {
         Loader::transpose(block);
@@ -173,8 +209,9 @@ void pack_panel_along(const typename Loader::Elem* src, int64_t col_stride, int6
   const int64_t granules = divide_up(k, Loader::kGranuleK);
   const int64_t whole_columns = cols / kLanes * kLanes;
   const int64_t whole_k = k / kStep * kStep;
-  for (int64_t p = 0; p < whole_k; p += kVectorsOfChunk * kStep) {
-    const int64_t chunk_k = smaller(kVectorsOfChunk * kStep, whole_k - p);
+  constexpr int64_t kChunk = vectors_at_a_time<Loader>() * kStep;
+  for (int64_t p = 0; p < whole_k; p += kChunk) {
+    const int64_t chunk_k = smaller(kChunk, whole_k - p);
     char* const d = dst + p / Loader::kGranuleK * kRowBytes;
     for (int64_t j = 0; j < whole_columns; j += kLanes)
       pack_columns<Loader, kNr>(src + j * col_stride + p, col_stride, chunk_k,
@@ -215,6 +252,26 @@ void pack_a_from(const MatrixRef& a, int64_t rows, int64_t k, void* dst) {
         char* d = out + (r * kPackedRowStride + p0 / Loader::kGranuleK) * Loader::kGranuleBytes;
         pack_rows_along<Loader>(gathered, 0, 1, count, d);
       }
+    }
+  }
+}
+
+template <class Loader>
+void interleave_a_from(const MatrixRef& a, int64_t rows, int64_t k, void* dst) {
+  using Elem = typename Loader::Elem;
+  const Elem* src = static_cast<const Elem*>(a.data);
+  char* out = static_cast<char*>(dst);
+  if (rows == 1) return pack_a_from<Loader>(a, 1, k, dst);
+  if (a.col_stride == 1) {
+    interleave_rows_along<Loader>(src, a.row_stride, rows, k, out);
+  } else if (a.row_stride == 1) {
+    interleave_rows_across<Loader>(src, a.col_stride, rows, k, out);
+  } else {
+    Elem gathered[Loader::kLanes] = {};
+    for (int64_t p = 0; p < k; ++p, out += rows * Loader::kGranuleBytes) {
+      for (int64_t r = 0; r < rows; ++r)
+        gathered[r] = read_one(src + r * a.row_stride + p * a.col_stride);
+      interleave_rows_across<Loader>(gathered, 0, rows, 1, out);
     }
   }
 }
@@ -261,19 +318,28 @@ struct WidenLoader {
   { V::store_columns(r, rows, row_bytes); }
 };
 
-template <class V>
+template <class Loader, bool kInterleaved>
+void pack_a_as(const MatrixRef& a, int64_t rows, int64_t k, void* dst) {
+  if constexpr (kInterleaved) {
+    interleave_a_from<Loader>(a, rows, k, dst);
+  } else {
+    pack_a_from<Loader>(a, rows, k, dst);
+  }
+}
+
+template <class V, bool kInterleaved = false>
 void pack_a_widen(const MatrixRef& a, int64_t rows, int64_t k, void* dst) {
   switch (a.dtype) {
     case DType::kBF16:
-      return pack_a_from<WidenLoader<V, Bf16>>(a, rows, k, dst);
+      return pack_a_as<WidenLoader<V, Bf16>, kInterleaved>(a, rows, k, dst);
     case DType::kF16:
-      return pack_a_from<WidenLoader<V, F16>>(a, rows, k, dst);
+      return pack_a_as<WidenLoader<V, F16>, kInterleaved>(a, rows, k, dst);
     case DType::kI8:
-      return pack_a_from<WidenLoader<V, int8_t>>(a, rows, k, dst);
+      return pack_a_as<WidenLoader<V, int8_t>, kInterleaved>(a, rows, k, dst);
     case DType::kF64:
-      return pack_a_from<WidenLoader<V, double>>(a, rows, k, dst);
+      return pack_a_as<WidenLoader<V, double>, kInterleaved>(a, rows, k, dst);
     default:
-      return pack_a_from<WidenLoader<V, float>>(a, rows, k, dst);
+      return pack_a_as<WidenLoader<V, float>, kInterleaved>(a, rows, k, dst);
   }
 }
 

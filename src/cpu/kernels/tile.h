@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "cpu/kernels/copy_walk.h"
 #include "cpu/kernels/gemm_kernel.h"
+#include "cpu/kernels/lines_ahead.h"
 
 namespace cadre::cpu {
 namespace {
@@ -21,6 +23,10 @@ namespace {
 //   void store_acc(char*, Acc), store_past_cache(char*, Acc), finish_past_cache()
 // where a multiply-add can broadcast its value of A itself:
 //   kFirstFoldedRow: from this row on it does; Acc multiply_add_folded(Acc, const char* a, Vec b)
+// where its loads stay in the registers of the loads before:
+//   void reload_b(Vec&, const char*), rebroadcast_a(Vec&, const char*)
+// where the rows of packed A are interleaved (GemmKernel::interleaves_a):
+//   kInterleavesA
 // where finished sums can be stored in a narrower type (GemmKernel::rounded_dtype):
 //   void store_rounded(char*, const Acc (&)[kVectors]), store_rounded_past_cache
 // where B is packed beside the products:
@@ -42,20 +48,30 @@ namespace {
 // A transposed block of B takes as many registers as it has lanes; the accumulators need the rest.
 inline constexpr int kMaxColumnRows = 8;
 
-// Prefetches are spread over the loop: some lines in every kPrefetchGranules steps, a part of them
-// in each kPrefetchSteps, because many at a time hold up the loads of the products.
-inline constexpr int64_t kPrefetchGranules = 16;
-inline constexpr int64_t kPrefetchSteps = 4;
+// How the rows of packed A lie: one after the other, or a granule of each in turn.
+template <class Op, int kRows>
+struct PackedRows {
+  static constexpr bool kInterleaved = requires { Op::kInterleavesA; };
+  static constexpr int64_t kRowBytes = (kInterleaved ? 1 : kPackedRowStride) * Op::kGranuleBytes;
+  static constexpr int64_t kStepBytes = (kInterleaved ? kRows : 1) * Op::kGranuleBytes;
+};
 
-inline void advance_prefetch(PrefetchWalk& walk, int64_t lines) {
-  for (int64_t line = 0; line < lines && walk.rows_left > 0; ++line) {
-    __builtin_prefetch(walk.row + walk.column_bytes, 0, 2);
-    walk.column_bytes += 64;
-    if (walk.column_bytes >= walk.row_bytes) {
-      walk.column_bytes = 0;
-      walk.row += walk.stride_bytes;
-      --walk.rows_left;
-    }
+// Loads of B and A for the inner loop, into the same registers again where the Op can and is asked
+// to.
+template <class Op, bool kAgain>
+inline void read_b(typename Op::Vec& b, const char* p) {
+  if constexpr (kAgain) {
+    Op::reload_b(b, p);
+  } else {
+    b = Op::load_b(p);
+  }
+}
+template <class Op, bool kAgain>
+inline void read_a(typename Op::Vec& a, const char* p) {
+  if constexpr (kAgain) {
+    Op::rebroadcast_a(a, p);
+  } else {
+    a = Op::broadcast_a(p);
   }
 }
 
@@ -135,10 +151,13 @@ template <class Op, int kRows, BFrom kFrom, class Source>
 void multiply_rows(const TileArgs& t) {
   constexpr int kV = Op::kVectors;
   constexpr int64_t kVecBytes = Op::kLanes * Op::kGranuleBytes;
-  constexpr int64_t kRowBytes = kPackedRowStride * Op::kGranuleBytes;
-  const int64_t b_step = t.b_granule_bytes;
+  constexpr bool kPacked = kFrom == BFrom::kPanels || kFrom == BFrom::kPanelsBeside;
+  constexpr bool kAgain = kPacked && requires { &Op::reload_b; };
+  using Rows = PackedRows<Op, kRows>;
+  const int64_t b_step = kPacked ? kV * kVecBytes : t.b_granule_bytes;
   const int64_t lines =
       (t.prefetch->lines * kPrefetchSteps + kPrefetchGranules - 1) / kPrefetchGranules;
+  std::conditional_t<kPacked, LinesAhead, PacedLinesAhead> ahead(*t.prefetch);
   const bool prefetches_out = t.out != nullptr && !t.out_past_cache;
   for (int64_t panel = 0; panel < t.panels; ++panel) {
     const char* a = static_cast<const char*>(t.a);
@@ -155,10 +174,14 @@ void multiply_rows(const TileArgs& t) {
       load_tile<Op, kRows>(acc, acc_memory);
     }
 
+    typename Op::Vec av, bv[kV];
+    if constexpr (kAgain) {
+      av = Op::zero();
+      for (auto& x : bv) x = Op::zero();
+    }
     const auto step = [&]() __attribute__((always_inline)) {
-      typename Op::Vec bv[kV];
-      if constexpr (kFrom == BFrom::kPanels || kFrom == BFrom::kPanelsBeside) {
-        for (int v = 0; v < kV; ++v) bv[v] = Op::load_b(b + v * kVecBytes);
+      if constexpr (kPacked) {
+        for (int v = 0; v < kV; ++v) read_b<Op, kAgain>(bv[v], b + v * kVecBytes);
       } else {
         if (kFrom == BFrom::kSourceKept || t.b_ahead_bytes != 0) {
           for (int p = 0; p < Op::kGranuleK; ++p)
@@ -175,14 +198,14 @@ void multiply_rows(const TileArgs& t) {
         if constexpr (requires { Op::kFirstFoldedRow; }) {
           if (r >= Op::kFirstFoldedRow) {
             for (int v = 0; v < kV; ++v)
-              acc[r][v] = Op::multiply_add_folded(acc[r][v], a + r * kRowBytes, bv[v]);
+              acc[r][v] = Op::multiply_add_folded(acc[r][v], a + r * Rows::kRowBytes, bv[v]);
             continue;
           }
         }
-        const typename Op::Vec av = Op::broadcast_a(a + r * kRowBytes);
+        read_a<Op, kAgain>(av, a + r * Rows::kRowBytes);
         for (int v = 0; v < kV; ++v) acc[r][v] = Op::multiply_add(acc[r][v], av, bv[v]);
       }
-      a += Op::kGranuleBytes;
+      a += Rows::kStepBytes;
       b += b_step;
     };
     int64_t done = 0;
@@ -190,7 +213,7 @@ void multiply_rows(const TileArgs& t) {
       if (!t.first) prefetch_tile<Op, kRows>(acc_memory + t.acc_panel_bytes, done);
       if (prefetches_out) prefetch_out<Op, kRows>(t, panel, done);
       for (int64_t i = 0; i < kPrefetchGranules; i += kPrefetchSteps) {
-        advance_prefetch(*t.prefetch, lines);
+        ahead.advance(lines);
         if constexpr (kFrom == BFrom::kPanelsBeside) advance_copy(*t.copy, Op::kSourceFlip);
 #pragma GCC unroll 4
         for (int64_t j = 0; j < kPrefetchSteps; ++j) step();
@@ -241,7 +264,7 @@ void multiply_columns(const TileArgs& t) {
   constexpr int kLanes = Op::kLanes;
   constexpr int kCountOfPart = Block::kCount / Block::kParts;
   constexpr int64_t kVecBytes = kLanes * Op::kGranuleBytes;
-  constexpr int64_t kRowBytes = kPackedRowStride * Op::kGranuleBytes;
+  using Rows = PackedRows<Op, kRows>;
   constexpr int64_t kBlocksOfPrefetch = kPrefetchGranules * Op::kVectors / Block::kCount;
   const int64_t lines = (t.prefetch->lines + kBlocksOfPrefetch - 1) / kBlocksOfPrefetch;
   for (int64_t panel = 0; panel < t.panels; ++panel) {
@@ -273,9 +296,9 @@ void multiply_columns(const TileArgs& t) {
             for (int i = 0; i < kLanes; ++i, kept += Op::kVectors * kVecBytes)
               Op::store_b(kept, block[i]);
           }
-          for (int i = 0; i < kLanes; ++i, a += Op::kGranuleBytes)
+          for (int i = 0; i < kLanes; ++i, a += Rows::kStepBytes)
             for (int r = 0; r < kRows; ++r)
-              acc[r][v] = multiply_add_once<Op>(acc[r][v], a + r * kRowBytes, block[i]);
+              acc[r][v] = multiply_add_once<Op>(acc[r][v], a + r * Rows::kRowBytes, block[i]);
         } else {
 #pragma GCC unroll 4
           for (int part = 0; part < Block::kParts; ++part) {
@@ -288,8 +311,8 @@ void multiply_columns(const TileArgs& t) {
                 kept += Op::kVectors * kVecBytes;
               }
               for (int r = 0; r < kRows; ++r)
-                acc[r][v] = multiply_add_once<Op>(acc[r][v], a + r * kRowBytes, b);
-              a += Op::kGranuleBytes;
+                acc[r][v] = multiply_add_once<Op>(acc[r][v], a + r * Rows::kRowBytes, b);
+              a += Rows::kStepBytes;
             }
           }
         }
