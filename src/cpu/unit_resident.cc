@@ -152,13 +152,16 @@ bool UnitRun::is_one_stream() const {
          b_.row_stride < (full_panels_ + 1) * kernel_.nr;
 }
 
-/// Rows of B side by side and, of these, panels before the next rows.
+/// Rows of B side by side and, of these, panels before the next rows. A single row of A reads half
+/// as many fastest, where each is asked for behind its own (one thread: 2 %; four rows lose as
+/// much).
 UnitRun::Piece UnitRun::streamed_piece() const {
   if (is_one_stream()) return {.k = 1, .panels = std::max<int64_t>(full_panels_, 1)};
   const int64_t row_bytes = kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
-  return {
-      .k = blocking_.stream_k,
-      .panels = std::max<int64_t>(blocking_.stream_bytes / (blocking_.stream_k * row_bytes), 1)};
+  const bool halves =
+      rows_ == 1 && kernel_.granule_k == 1 && streams_in_order() && !streams_rows_in_order();
+  const int64_t k = halves ? blocking_.stream_k / 2 : blocking_.stream_k;
+  return {.k = k, .panels = std::max<int64_t>(blocking_.stream_bytes / (k * row_bytes), 1)};
 }
 
 /// One row tile, and B as it lies: a few rows of it at a time, in address order. Columns and k
