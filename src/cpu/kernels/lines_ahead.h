@@ -34,13 +34,6 @@ class LinesAhead {
         at_(walk.row + walk.column_bytes),
         end_(walk.row + walk.row_bytes),
         rows_left_(walk.rows_left) {}
-  LinesAhead(const LinesAhead&) = delete;
-  LinesAhead& operator=(const LinesAhead&) = delete;
-  ~LinesAhead() {
-    walk_.row = end_ - walk_.row_bytes;
-    walk_.column_bytes = at_ - walk_.row;
-    walk_.rows_left = rows_left_;
-  }
   void advance(int64_t lines) {
     if (rows_left_ <= 0) return;
     for (; lines > 0; --lines) {
@@ -51,6 +44,13 @@ class LinesAhead {
       at_ = end_ - walk_.row_bytes;
       if (--rows_left_ == 0) return;
     }
+  }
+  // At the end of the call. (A destructor would bring code for exceptions with it, which kernel
+  // files must not share with others.)
+  void finish() {
+    walk_.row = end_ - walk_.row_bytes;
+    walk_.column_bytes = at_ - walk_.row;
+    walk_.rows_left = rows_left_;
   }
 
  private:
@@ -66,6 +66,7 @@ class PacedLinesAhead {
  public:
   explicit PacedLinesAhead(PrefetchWalk& walk) : walk_(walk) {}
   void advance(int64_t lines) { advance_prefetch(walk_, lines); }
+  void finish() {}
 
  private:
   PrefetchWalk& walk_;

@@ -224,6 +224,7 @@ void multiply_rows(const TileArgs& t) {
     subtract_surplus<Op, kRows>(acc, t);
     store_tile<Op, kRows>(acc, t, panel);
   }
+  ahead.finish();
   if (t.out_past_cache) Op::finish_past_cache();
 }
 
