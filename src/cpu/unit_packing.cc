@@ -35,12 +35,6 @@ RowWalk UnitRun::rows_of(const Block& block, char* b_memory) const {
   return walk;
 }
 
-/// Whether all row tiles use a panel right after it was packed: while all of a packed A, which they
-/// read once for each panel, is a small part of L2.
-bool UnitRun::takes_panels(const Block& block) const {
-  return rows_ * granules_of(block.k) * kernel_.granule_bytes <= blocking_.a_bytes_max / 2;
-}
-
 /// All row tiles with one packed panel. Each is a call of some thousand cycles, so what they have
 /// in common is set up once.
 void UnitRun::multiply_panel(const Block& block, int64_t panel, const char* a, const char* b,
@@ -63,6 +57,12 @@ void UnitRun::multiply_panel(const Block& block, int64_t panel, const char* a, c
              acc_tile_bytes());
     }
   }
+}
+
+/// Whether all row tiles use a panel right after it was packed: while all of a packed A, which they
+/// read once for each panel, is a small part of L2.
+bool UnitRun::takes_panels(const Block& block) const {
+  return rows_ * granules_of(block.k) * kernel_.granule_bytes <= blocking_.a_bytes_max / 2;
 }
 
 /// Then memory has all their products to bring the next panel's source, not those of one row tile,
