@@ -76,7 +76,8 @@ constexpr GemmKernel f32_kernel(const char* name, bool has_core_to_itself) {
 
 const GemmKernel kGemmAvx512F32 = f32_kernel<VecF32>("avx512_f32", true);
 // CPUs with AMX were measured where most cores have a second thread that is somebody else's. It
-// takes half of the instructions, and packing beside the products only makes them more.
+// takes half of the instructions, and packing beside the products only makes them more. They also
+// read rows of B faster side by side than in order, and pack faster 16 columns at a time.
 const GemmKernel kGemmAmxF32 = f32_kernel<WholeVecF32>("amx_f32", false);
 
 const GemmKernel kGemmAvx512F64 = {.name = "avx512_f64",
