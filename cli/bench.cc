@@ -137,7 +137,7 @@ void add_bench(CLI::App& app, int* exit_code) {
       "Element type of the operands; default: f32, bf16 and i8, on cuda bf16 and f16");
   command
       ->add_option("--repeats", options->bench.repeats,
-                   "Timed runs of each case; default: up to 200, on cuda 15")
+                   "Timed runs of each case, on a cpu at most; default: 200, on cuda 15")
       ->check(whole_number(1, 1000000));
   command
       ->add_option(
@@ -152,8 +152,10 @@ void add_bench(CLI::App& app, int* exit_code) {
       ->delimiter(',')
       ->check(whole_number(1, environment::kMaxThreads));
   command
-      ->add_option("--seconds", options->bench.seconds,
-                   "Time for the rounds of each case (only with --device cpu); default: 1.2")
+      ->add_option(
+          "--seconds", options->bench.seconds,
+          "Time for the rounds of each case, of which there are at least 15 unless --repeats "
+          "says less (only with --device cpu); default: 1.2")
       ->check(number(0.001, 3600));
   command->add_flag("--small-pages", options->bench.small_pages,
                     "Operands in whatever pages the system gives (only with --device cpu); "

@@ -14,8 +14,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kDefaultRepeats = 200;
 constexpr double kDefaultSeconds = 1.2;
-/// Rounds that are timed however long they take.
-constexpr size_t kFewestRounds = 5;
 /// A round has settled when no call was faster than this share of its best time before; two such
 /// rounds in a row end the warm-up, and so does its time.
 constexpr double kSettled = 0.97;
@@ -52,6 +50,7 @@ void warm_up(const std::vector<std::function<void()>>& calls) {
 std::vector<std::vector<double>> time_in_rounds(const std::vector<std::function<void()>>& calls,
                                                 const RoundOptions& options) {
   const auto repeats = static_cast<size_t>(options.repeats > 0 ? options.repeats : kDefaultRepeats);
+  const auto fewest = static_cast<size_t>(kFewestRounds);
   const double seconds = options.seconds > 0 ? options.seconds : kDefaultSeconds;
   std::vector<std::vector<double>> times(calls.size());
   std::vector<size_t> order(calls.size());
@@ -60,7 +59,7 @@ std::vector<std::vector<double>> time_in_rounds(const std::vector<std::function<
   warm_up(calls);
   const Clock::time_point begin = Clock::now();
   while (times[0].size() < repeats &&
-         (times[0].size() < kFewestRounds || seconds_since(begin) < seconds)) {
+         (times[0].size() < fewest || seconds_since(begin) < seconds)) {
     std::shuffle(order.begin(), order.end(), random);
     for (const size_t i : order) times[i].push_back(time_of(calls[i]));
   }

@@ -6,6 +6,10 @@
 
 namespace cadre::bench {
 
+/// Rounds that are timed however long they take. Of five, the median of each call and the median of
+/// their ratios disagreed by a tenth on a machine that others use too.
+inline constexpr int kFewestRounds = 15;
+
 struct RoundOptions {
   int repeats = 0;     ///< rounds at most; 0: 200
   double seconds = 0;  ///< after this, no more rounds than the fewest; 0: 1.2
