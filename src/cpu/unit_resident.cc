@@ -121,7 +121,7 @@ PrefetchWalk UnitRun::next_chunk(const Chunks& chunks, int64_t i) const {
   return walk;
 }
 
-/// k values [k0, k0 + k) of one row tile; a piece never crosses a segment, because it divides it.
+/// k values [k0, k0 + k) of one row tile: a segment, or a piece, which divides one.
 void UnitRun::multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile,
                              TileArgs args) const {
   const int64_t segment_k = kMaxGranules * kernel_.granule_k;
@@ -174,11 +174,11 @@ void UnitRun::stream_rows(const char* a, char* b, char* acc) const {
   if (full_panels_ < panels_) stream_columns({blocking_.stream_k, 1}, a, b, acc, full_panels_);
 }
 
-/// What is prefetched while k values [k0, k0 + piece.k) are used: the next ones, in the order of
-/// addresses where a panel's part of a row is whole lines, else each row behind its own. A single
-/// stream is the hardware's.
-PrefetchWalk UnitRun::next_rows(const Piece& piece, int64_t k0, int64_t k_end, int64_t panel,
-                                TileArgs* args) const {
+/// What is prefetched while k values [k0, k0 + k) are used, in pieces: those of the next piece, in
+/// the order of addresses where a panel's part of a row is whole lines, else each row behind its
+/// own. A single stream is the hardware's.
+PrefetchWalk UnitRun::next_rows(const Piece& piece, int64_t k0, int64_t k, int64_t k_end,
+                                int64_t panel, TileArgs* args) const {
   const int64_t row_bytes = kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
   if (piece.k == 1) return {};
   if (!streams_rows_in_order() || row_bytes % 64 != 0) {
@@ -186,8 +186,9 @@ PrefetchWalk UnitRun::next_rows(const Piece& piece, int64_t k0, int64_t k_end, i
     return {};
   }
   const int64_t next = k0 + piece.k;
-  PrefetchWalk walk = walk_over(next, std::min(piece.k, k_end - next), panel, piece.panels);
-  walk.lines = ceil_div(lines_of(walk), piece.panels * prefetch_steps(piece.k));
+  PrefetchWalk walk = walk_over(next, std::min(k, k_end - next), panel, piece.panels);
+  walk.lines =
+      ceil_div(ceil_div(walk.row_bytes, 64) * piece.k, piece.panels * prefetch_steps(piece.k));
   return walk;
 }
 
@@ -195,19 +196,23 @@ PrefetchWalk UnitRun::next_rows(const Piece& piece, int64_t k0, int64_t k_end, i
 void UnitRun::stream_columns(const Piece& piece, const char* a, char* b, char* acc,
                              int64_t panel) const {
   const int64_t panels = piece.panels;
+  const int64_t segment_k = kMaxGranules * kernel_.granule_k;
   const int64_t source_k = panel < full_panels_ ? item_.k / kernel_.k_step * kernel_.k_step : 0;
-  char* const first_acc = acc + panel * acc_tile_bytes();
+  const int64_t acc_bytes = streamed_acc_bytes();
+  char* const first_acc = acc + panel * acc_bytes;
   bool stored = false;
   int64_t k0 = 0;
   do {
     const bool source = k0 < source_k;
-    const int64_t k = std::min(piece.k, (source ? source_k : item_.k) - k0);
+    // As it lies, as much as packed rows of A hold; packed, a piece.
+    const int64_t k = source ? std::min(segment_k, source_k - k0) : std::min(piece.k, item_.k - k0);
     const bool last = k0 + k >= item_.k;
-    TileArgs args{.acc = first_acc, .acc_panel_bytes = acc_tile_bytes()};
+    TileArgs args{.acc = first_acc, .acc_panel_bytes = acc_bytes};
     if (source) {
       args.panels = panels;
+      args.block_granules = granules_of(piece.k);
       point_at_source(k0, panel, nullptr, &args);
-      PrefetchWalk next = next_rows(piece, k0, source_k, panel, &args);
+      PrefetchWalk next = next_rows(piece, k0, k, source_k, panel, &args);
       args.prefetch = &next;
       stored = last && point_at_out(0, panel, &args);
       multiply_piece(a, k0, k, 0, args);
@@ -217,14 +222,14 @@ void UnitRun::stream_columns(const Piece& piece, const char* a, char* b, char* a
       args.b_granule_bytes = b_granule_bytes();
       for (int64_t i = panel; i < panel + panels; ++i) {
         kernel_.pack_b(part(b_, k0, i * kernel_.nr), k, panel_cols(i), b, 0);
-        args.acc = acc + i * acc_tile_bytes();
+        args.acc = acc + i * acc_bytes;
         stored = last && point_at_out(0, i, &args);
         multiply_piece(a, k0, k, 0, args);
       }
     }
     k0 += k;
   } while (k0 < item_.k);
-  if (!stored) finish(0, tile_rows(0), panel, panels, first_acc, acc_tile_bytes());
+  if (!stored) finish(0, tile_rows(0), panel, panels, first_acc, acc_bytes);
 }
 
 }  // namespace cadre::cpu

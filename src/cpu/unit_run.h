@@ -86,6 +86,9 @@ class UnitRun {
   int64_t acc_tile_bytes() const {
     return int64_t{kernel_.mr} * kernel_.nr * static_cast<int64_t>(size_of(kernel_.acc_dtype));
   }
+  /// The same for a row tile whose panels pass in turn: no larger than its rows, so that the sums
+  /// of all panels take little of L1.
+  int64_t streamed_acc_bytes() const { return acc_tile_bytes() / kernel_.mr * tile_rows(0); }
   /// Rows are dealt out evenly, 16 rows of a 14-row tile as 8 and 8, but for a first tile that can
   /// only have few.
   int64_t tile_begin(int64_t tile) const {
@@ -224,7 +227,7 @@ class UnitRun {
   void stream_rows(const char* a, char* b, char* acc) const;
   bool is_one_stream() const;
   Piece streamed_piece() const;
-  PrefetchWalk next_rows(const Piece& piece, int64_t k0, int64_t k_end, int64_t panel,
+  PrefetchWalk next_rows(const Piece& piece, int64_t k0, int64_t k, int64_t k_end, int64_t panel,
                          TileArgs* args) const;
   void stream_columns(const Piece& piece, const char* a, char* b, char* acc, int64_t panel) const;
   void multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile, TileArgs args) const;

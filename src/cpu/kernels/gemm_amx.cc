@@ -179,6 +179,26 @@ void multiply_source(const TileArgs& t) {
   }
 }
 
+// Blocks of all panels, one after the other.
+template <class Product, class Loader, bool kBottom>
+void multiply_blocks(const TileArgs& args) {
+  TileArgs block = args;
+  block.out = nullptr;
+  if (args.block_granules > 0) block.granules = args.block_granules;
+  int64_t left = args.granules;
+  do {
+    if (left <= block.granules) {
+      block.granules = left;
+      block.out = args.out;
+    }
+    multiply_source<Product, Loader, kBottom>(block);
+    left -= block.granules;
+    block.first = false;
+    block.a = static_cast<const char*>(block.a) + block.granules / kStepGranules * kTileBytes;
+    block.b = static_cast<const char*>(block.b) + block.granules * block.b_granule_bytes;
+  } while (left > 0);
+}
+
 template <class Product, class Loader, bool kBottom>
 void multiply_from(const TileArgs& args) {
   if constexpr (Loader::kGranuleK == kQuad) {
@@ -187,7 +207,7 @@ void multiply_from(const TileArgs& args) {
   if (args.b_from == BFrom::kPanels) {
     multiply_packed<Product, kBottom, false>(args);
   } else {
-    multiply_source<Product, Loader, kBottom>(args);
+    multiply_blocks<Product, Loader, kBottom>(args);
   }
 }
 

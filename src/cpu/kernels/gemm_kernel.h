@@ -104,6 +104,7 @@ struct TileArgs {
   DType b_dtype = DType::kInvalid;  // source, columns
   int64_t b_k_bytes = 0;            // source: from one k to the next
   int64_t b_column_bytes = 0;       // columns: from one column to the next
+  int64_t block_granules = 0;       // kSource: of all panels, before the next ones; 0: all
   int64_t b_ahead_bytes = 0;        // source, columns: from what is read to what to prefetch, or 0
   void* b_packed = nullptr;         // kept: panel 0, [granules][nr] granules
   int64_t b_packed_panel_bytes = 0;

@@ -11,6 +11,7 @@
 #include "cpu/kernels/copy_walk.h"
 #include "cpu/kernels/gemm_kernel.h"
 #include "cpu/kernels/lines_ahead.h"
+#include "cpu/kernels/register_tile.h"
 
 namespace cadre::cpu {
 namespace {
@@ -48,105 +49,6 @@ namespace {
 // A transposed block of B takes as many registers as it has lanes; the accumulators need the rest.
 inline constexpr int kMaxColumnRows = 8;
 
-// How the rows of packed A lie: one after the other, or a granule of each in turn.
-template <class Op, int kRows>
-struct PackedRows {
-  static constexpr bool kInterleaved = requires { Op::kInterleavesA; };
-  static constexpr int64_t kRowBytes = (kInterleaved ? 1 : kPackedRowStride) * Op::kGranuleBytes;
-  static constexpr int64_t kStepBytes = (kInterleaved ? kRows : 1) * Op::kGranuleBytes;
-};
-
-// Loads of B and A for the inner loop, into the same registers again where the Op can and is asked
-// to.
-template <class Op, bool kAgain>
-inline void read_b(typename Op::Vec& b, const char* p) {
-  if constexpr (kAgain) {
-    Op::reload_b(b, p);
-  } else {
-    b = Op::load_b(p);
-  }
-}
-template <class Op, bool kAgain>
-inline void read_a(typename Op::Vec& a, const char* p) {
-  if constexpr (kAgain) {
-    Op::rebroadcast_a(a, p);
-  } else {
-    a = Op::broadcast_a(p);
-  }
-}
-
-template <class Op, int kRows>
-using Tile = typename Op::Acc[kRows][Op::kVectors];
-
-template <class Op, int kRows>
-inline void load_tile(Tile<Op, kRows>& acc, const char* memory) {
-  constexpr int64_t kVecBytes = Op::kLanes * Op::kGranuleBytes;
-  for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < Op::kVectors; ++v)
-      acc[r][v] = Op::load_acc(memory + (r * Op::kVectors + v) * kVecBytes);
-}
-
-// To the accumulators' own memory or, finished, to the result.
-template <class Op, int kRows, bool kRounds = true>
-inline void store_tile(const Tile<Op, kRows>& acc, const TileArgs& t, int64_t panel) {
-  constexpr int64_t kVecBytes = Op::kLanes * Op::kGranuleBytes;
-  const bool out = t.out != nullptr;
-  char* memory = out ? static_cast<char*>(t.out) + panel * t.out_panel_bytes
-                     : static_cast<char*>(t.acc) + panel * t.acc_panel_bytes;
-  const int64_t row_bytes = out ? t.out_row_bytes : Op::kVectors * kVecBytes;
-  if constexpr (kRounds && requires { Op::store_rounded; }) {
-    if (out && t.out_rounded) {
-      for (int r = 0; r < kRows; ++r, memory += row_bytes) {
-        if (t.out_past_cache) {
-          Op::store_rounded_past_cache(memory, acc[r]);
-        } else {
-          Op::store_rounded(memory, acc[r]);
-        }
-      }
-      return;
-    }
-  }
-  if (out && t.out_past_cache) {
-    for (int r = 0; r < kRows; ++r, memory += row_bytes)
-      for (int v = 0; v < Op::kVectors; ++v)
-        Op::store_past_cache(memory + v * kVecBytes, acc[r][v]);
-    return;
-  }
-  for (int r = 0; r < kRows; ++r, memory += row_bytes)
-    for (int v = 0; v < Op::kVectors; ++v) Op::store_acc(memory + v * kVecBytes, acc[r][v]);
-}
-
-template <class Op, int kRows>
-inline void subtract_surplus(Tile<Op, kRows>& acc, const TileArgs& t) {
-  if constexpr (Op::kSubtractsSurplus) {
-    if (t.a_surplus == nullptr) return;
-    const char* surplus = static_cast<const char*>(t.a_surplus);
-    for (int r = 0; r < kRows; ++r, surplus += kPackedRowStride * Op::kGranuleBytes)
-      for (auto& x : acc[r]) x = Op::subtract_surplus(x, surplus);
-  }
-}
-
-// The accumulators of the tile after this one, two lines at a time.
-template <class Op, int kRows>
-inline void prefetch_tile(const char* next, int64_t granule) {
-  constexpr int64_t kTileBytes = int64_t{kRows} * Op::kVectors * Op::kLanes * Op::kGranuleBytes;
-  const int64_t offset = granule / kPrefetchGranules * 128;
-  if (offset >= kTileBytes) return;
-  __builtin_prefetch(next + offset, 1, 3);
-  __builtin_prefetch(next + offset + 64, 1, 3);
-}
-
-// The rows of the result that this tile will be stored to, one at a time: stores to lines that are
-// in no cache would otherwise hold up everything behind them.
-template <class Op, int kRows>
-inline void prefetch_out(const TileArgs& t, int64_t panel, int64_t granule) {
-  const int64_t row = granule / kPrefetchGranules;
-  if (row >= kRows) return;
-  const char* const out = static_cast<const char*>(t.out) + panel * t.out_panel_bytes;
-  for (int64_t byte = 0; byte < t.out_panel_bytes; byte += 64)
-    __builtin_prefetch(out + row * t.out_row_bytes + byte, 1, 3);
-}
-
 template <class Op, int kRows, BFrom kFrom, class Source>
 void multiply_rows(const TileArgs& t) {
   constexpr int kV = Op::kVectors;
@@ -168,8 +70,7 @@ void multiply_rows(const TileArgs& t) {
 
     Tile<Op, kRows> acc;
     if (t.first) {
-      for (int r = 0; r < kRows; ++r)
-        for (int v = 0; v < kV; ++v) acc[r][v] = Op::zero();
+      zero_tile<Op, kRows>(acc);
     } else {
       load_tile<Op, kRows>(acc, acc_memory);
     }
@@ -184,9 +85,7 @@ void multiply_rows(const TileArgs& t) {
         for (int v = 0; v < kV; ++v) read_b<Op, kAgain>(bv[v], b + v * kVecBytes);
       } else {
         if (kFrom == BFrom::kSourceKept || t.b_ahead_bytes != 0) {
-          for (int p = 0; p < Op::kGranuleK; ++p)
-            for (int64_t line = 0; line < Source::kSourceRowBytes; line += 64)
-              __builtin_prefetch(b + p * t.b_k_bytes + t.b_ahead_bytes + line, 0, 2);
+          prefetch_granule<Op, Source>(b + t.b_ahead_bytes, t.b_k_bytes);
         }
         Source::load_source(b, t.b_k_bytes, bv);
         if constexpr (kFrom == BFrom::kSourceKept) {
@@ -194,17 +93,7 @@ void multiply_rows(const TileArgs& t) {
           kept += kV * kVecBytes;
         }
       }
-      for (int r = 0; r < kRows; ++r) {
-        if constexpr (requires { Op::kFirstFoldedRow; }) {
-          if (r >= Op::kFirstFoldedRow) {
-            for (int v = 0; v < kV; ++v)
-              acc[r][v] = Op::multiply_add_folded(acc[r][v], a + r * Rows::kRowBytes, bv[v]);
-            continue;
-          }
-        }
-        read_a<Op, kAgain>(av, a + r * Rows::kRowBytes);
-        for (int v = 0; v < kV; ++v) acc[r][v] = Op::multiply_add(acc[r][v], av, bv[v]);
-      }
+      add_products<Op, kRows, kAgain>(acc, av, a, bv);
       a += Rows::kStepBytes;
       b += b_step;
     };
@@ -226,6 +115,85 @@ void multiply_rows(const TileArgs& t) {
   }
   ahead.finish();
   if (t.out_past_cache) Op::finish_past_cache();
+}
+
+// One block of a B that is read as it lies, added to the sums of all its panels. Everything it
+// needs is in registers: on a core that is shared, what a panel takes beside its loads is time in
+// which nothing is asked of memory.
+template <class Op, int kRows, bool kAhead, class Source>
+[[gnu::noinline]] void add_block(const TileArgs& t, int64_t lines) {
+  using Rows = PackedRows<Op, kRows>;
+  // Steps of one multiply-add for each vector are so short that those of the loop count.
+  constexpr bool kShort = kAhead && kRows == 1 && Op::kGranuleK == 1;
+  constexpr int64_t kSteps = kShort ? 2 * kPrefetchSteps : kPrefetchSteps;
+  const int64_t granules = t.granules, k_bytes = t.b_k_bytes, b_step = t.b_granule_bytes;
+  const int64_t panel_bytes = t.b_panel_bytes, sums_bytes = t.acc_panel_bytes;
+  const int64_t ahead_bytes = t.b_ahead_bytes;
+  const auto* const block_a = static_cast<const char*>(t.a);
+  const auto* panel_b = static_cast<const char*>(t.b);
+  auto* sums = static_cast<char*>(t.acc);
+  PrefetchWalk& walk = *t.prefetch;
+  for (int64_t panels = t.panels; panels > 0; --panels) {
+    Tile<Op, kRows> acc;
+    load_tile<Op, kRows>(acc, sums);
+    const char* a = block_a;
+    const char* b = panel_b;
+    const char* ahead = panel_b + ahead_bytes;
+    typename Op::Vec av, bv[Op::kVectors];
+    const auto step = [&]() __attribute__((always_inline)) {
+      if constexpr (kAhead) prefetch_granule<Op, Source>(ahead, k_bytes);
+      Source::load_source(b, k_bytes, bv);
+      add_products<Op, kRows, false>(acc, av, a, bv);
+      a += Rows::kStepBytes;
+      b += b_step;
+      if constexpr (kAhead) ahead += b_step;
+      // One pointer each: the compiler would make more of them than there are registers.
+      __asm__("" : "+r"(b), "+r"(ahead));
+    };
+    int64_t left = granules;
+    for (; left >= kSteps; left -= kSteps) {
+      if constexpr (!kAhead) advance_prefetch(walk, lines);
+#pragma GCC unroll 8
+      for (int64_t j = 0; j < kSteps; ++j) step();
+    }
+    for (; left > 0; --left) step();
+    store_rows<Op, kRows>(acc, sums, kTileRowBytes<Op>);
+    panel_b += panel_bytes;
+    sums += sums_bytes;
+  }
+}
+
+// B as it lies, for the only row tile, which passes once: block_granules of all panels before the
+// next ones.
+template <class Op, int kRows, class Source>
+void multiply_blocks(const TileArgs& args) {
+  using Rows = PackedRows<Op, kRows>;
+  TileArgs block = args;
+  if (args.block_granules > 0 && args.block_granules < args.granules) {
+    const int64_t lines =
+        (args.prefetch->lines * kPrefetchSteps + kPrefetchGranules - 1) / kPrefetchGranules;
+    if (args.first) {
+      Tile<Op, kRows> zeros;
+      zero_tile<Op, kRows>(zeros);
+      auto* sums = static_cast<char*>(args.acc);
+      for (int64_t panel = 0; panel < args.panels; ++panel, sums += args.acc_panel_bytes)
+        store_rows<Op, kRows>(zeros, sums, kTileRowBytes<Op>);
+    }
+    block.first = false;
+    block.granules = args.block_granules;
+    int64_t left = args.granules;
+    for (; left > block.granules; left -= block.granules) {
+      if (args.b_ahead_bytes != 0) {
+        add_block<Op, kRows, true, Source>(block, lines);
+      } else {
+        add_block<Op, kRows, false, Source>(block, lines);
+      }
+      block.a = static_cast<const char*>(block.a) + block.granules * Rows::kStepBytes;
+      block.b = static_cast<const char*>(block.b) + block.granules * block.b_granule_bytes;
+    }
+    block.granules = left;
+  }
+  multiply_rows<Op, kRows, BFrom::kSource, Source>(block);
 }
 
 // With a broadcast that no other vector needs.
@@ -271,8 +239,7 @@ void multiply_columns(const TileArgs& t) {
   for (int64_t panel = 0; panel < t.panels; ++panel) {
     Tile<Op, kRows> acc;
     if (t.first) {
-      for (auto& row : acc)
-        for (auto& x : row) x = Op::zero();
+      zero_tile<Op, kRows>(acc);
     } else {
       load_tile<Op, kRows>(acc, static_cast<const char*>(t.acc) + panel * t.acc_panel_bytes);
     }
@@ -333,6 +300,9 @@ void multiply_dispatch(const TileArgs& args, std::integer_sequence<int, kMore...
   if constexpr (kFrom == BFrom::kColumns || kFrom == BFrom::kColumnsKept) {
     constexpr bool kKept = kFrom == BFrom::kColumnsKept;
     static constexpr Function kByRows[] = {&multiply_columns<Op, kFirst + kMore, kKept, Source>...};
+    kByRows[args.rows - kFirst](args);
+  } else if constexpr (kFrom == BFrom::kSource) {
+    static constexpr Function kByRows[] = {&multiply_blocks<Op, kFirst + kMore, Source>...};
     kByRows[args.rows - kFirst](args);
   } else {
     static constexpr Function kByRows[] = {&multiply_rows<Op, kFirst + kMore, kFrom, Source>...};
