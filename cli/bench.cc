@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/cpu/rivals.h"
+#include "bench/cpu/rounds.h"
 #include "cadre/version.h"
 #include "command.h"
 #include "core/environment.h"
@@ -152,10 +153,10 @@ void add_bench(CLI::App& app, int* exit_code) {
       ->delimiter(',')
       ->check(whole_number(1, environment::kMaxThreads));
   command
-      ->add_option(
-          "--seconds", options->bench.seconds,
-          "Time for the rounds of each case, of which there are at least 15 unless --repeats "
-          "says less (only with --device cpu); default: 1.2")
+      ->add_option("--seconds", options->bench.seconds,
+                   text("Time for the rounds of each case, of which there are at least ",
+                        bench::kFewestRounds,
+                        " unless --repeats says less (only with --device cpu); default: 1.2"))
       ->check(number(0.001, 3600));
   command->add_flag("--small-pages", options->bench.small_pages,
                     "Operands in whatever pages the system gives (only with --device cpu); "

@@ -34,12 +34,13 @@ struct Shape {
 };
 
 // Rows: around tiles of 6, 9 and 14 and around 8; columns: parts of panels, whole ones and both;
-// k: parts of vectors, and several segments of packed A.
-constexpr Shape kShapes[] = {{1, 31, 33},   {1, 32, 32},    {1, 97, 1100},  {1, 1100, 70},
-                             {2, 64, 96},   {3, 48, 64},    {4, 133, 515},  {5, 65, 31},
-                             {6, 32, 1024}, {7, 129, 160},  {8, 96, 2100},  {9, 66, 130},
-                             {13, 50, 257}, {14, 100, 64},  {15, 160, 129}, {16, 64, 600},
-                             {17, 33, 96},  {29, 70, 1030}, {48, 97, 65},   {60, 130, 96}};
+// k: parts of vectors, and several segments of packed A. The last is wider than what is read side
+// by side, where L2 is 1 MiB.
+constexpr Shape kShapes[] = {
+    {1, 31, 33},   {1, 32, 32},   {1, 97, 1100},  {1, 1100, 70}, {2, 64, 96},   {3, 48, 64},
+    {4, 133, 515}, {5, 65, 31},   {6, 32, 1024},  {7, 129, 160}, {8, 96, 2100}, {9, 66, 130},
+    {13, 50, 257}, {14, 100, 64}, {15, 160, 129}, {16, 64, 600}, {17, 33, 96},  {29, 70, 1030},
+    {48, 97, 65},  {60, 130, 96}, {2, 4200, 33}};
 
 /// One product, its weights in any place and order.
 class Product {

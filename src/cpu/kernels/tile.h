@@ -117,9 +117,9 @@ void multiply_rows(const TileArgs& t) {
   if (t.out_past_cache) Op::finish_past_cache();
 }
 
-// One block of a B that is read as it lies, added to the sums of all its panels. Everything it
-// needs is in registers: on a core that is shared, what a panel takes beside its loads is time in
-// which nothing is asked of memory.
+// One block of a B that is read as it lies, added to the sums of all its panels. What it needs is
+// in registers (but the walk, see PacedLinesAhead): on a core that is shared, what a panel takes
+// beside its loads is time in which nothing is asked of memory.
 template <class Op, int kRows, bool kAhead, class Source>
 [[gnu::noinline]] void add_block(const TileArgs& t, int64_t lines) {
   using Rows = PackedRows<Op, kRows>;
