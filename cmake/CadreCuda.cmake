@@ -19,14 +19,15 @@ if(CADRE_WERROR)
   list(APPEND CADRE_CUDA_OPTIONS --Werror=all-warnings)
 endif()
 
+# In the long form: ccache takes -gencode for -g, and then keeps the results of every build folder apart.
 set(CADRE_GENCODE_PORTABLE
-  -gencode=arch=compute_80,code=sm_80
-  -gencode=arch=compute_90a,code=sm_90a
-  -gencode=arch=compute_80,code=compute_80)
+  --generate-code=arch=compute_80,code=sm_80
+  --generate-code=arch=compute_90a,code=sm_90a
+  --generate-code=arch=compute_80,code=compute_80)
 set(CADRE_GENCODE_LARGE
-  -gencode=arch=compute_90a,code=sm_90a
-  -gencode=arch=compute_90,code=compute_90)
-set(CADRE_GENCODE_SM90 -gencode=arch=compute_90a,code=sm_90a)
+  --generate-code=arch=compute_90a,code=sm_90a
+  --generate-code=arch=compute_90,code=compute_90)
+set(CADRE_GENCODE_SM90 --generate-code=arch=compute_90a,code=sm_90a)
 if(CADRE_CUDA_JITTER) # for tests of barriers alone (src/cuda/ptx/jitter.cuh); a register spilled for it is none of a shipped kernel
   list(APPEND CADRE_GENCODE_SM90 -DCADRE_JITTER)
   set(CADRE_CUDA_LAUNCHER ${CMAKE_CUDA_COMPILER_LAUNCHER})
