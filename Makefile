@@ -43,7 +43,7 @@ asan: ## run the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@scripts/setup_apt.sh build test
 	@cmake --preset asan -DCADRE_WERROR=OFF >/dev/null
 	@cmake --build build/asan -j $(JOBS)
-	@scripts/run_tests.sh --cpp-only asan --label-exclude packaging
+	@scripts/run_tests.sh --cpp-only asan -j $(JOBS) --label-exclude packaging
 
 tsan: ## run the C++ tests under ThreadSanitizer
 	@scripts/setup_apt.sh build test tsan
