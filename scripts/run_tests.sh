@@ -31,7 +31,7 @@ ctest --preset "$preset" --output-junit "$PWD/$results/ctest-junit" "$@" || fail
 if ((!cpp_only)) && [[ -d tests/python ]]; then
   echo "== Python tests (pytest)"
   PYTHONPATH=bindings/python CADRE_LIBRARY=$PWD/$build/libcadre.so \
-    .venv/bin/python -m pytest -q -ra --junit-xml="$results/pytest.xml" tests/python || failed=1
+    .venv/bin/python -m pytest -q -ra -n auto --maxprocesses 4 --dist worksteal --junit-xml="$results/pytest.xml" tests/python || failed=1
 fi
 
 python3 scripts/test_summary.py "$results" || failed=1

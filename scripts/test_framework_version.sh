@@ -29,7 +29,7 @@ shim=$(PYTHONPATH=bindings/python CADRE_LIBRARY=$PWD/$library .venv/bin/python -
 cp -L "$library" "$shim" "$package/cadre/lib/"
 
 venv=$folder/venv-$framework-$version
-if [[ ! -f $venv/complete ]]; then
+if [[ ! $venv/complete -nt requirements/test.txt ]]; then
   oldest_python=3.10
   requirements=("$framework==$version" -r requirements/test.txt)
   if [[ $framework == jax ]]; then
@@ -46,5 +46,5 @@ if [[ ! -f $venv/complete ]]; then
   touch "$venv/complete"
 fi
 echo "$(basename "$shim") made with $(basename "$(dirname "$shim")"), tested with $framework $version:"
-env -u CADRE_LIBRARY PYTHONPATH="$package" "$venv/bin/python" -m pytest -q -ra \
+env -u CADRE_LIBRARY PYTHONPATH="$package" "$venv/bin/python" -m pytest -q -ra -n auto --maxprocesses 4 --dist worksteal \
   --junit-xml="$folder/test-results/$framework-$version.xml" "tests/python/${framework}_front" "$@"
