@@ -10,7 +10,7 @@ CONFIGURE := cmake --preset $(PRESET) $(if $(CI),-DCADRE_WERROR=ON)
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-packaging asan tsan bench lint format wheel goals gpu-bundle clean
+.PHONY: help demo build test test-packaging asan tsan bench lint format wheel goals plots gpu-bundle clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,10 @@ wheel: ## build the Python wheel into dist/
 
 goals: ## compare the committed benchmark results with bench/goals.json
 	@python3 scripts/check_goals.py bench/goals.json bench/results
+
+plots: ## draw docs/images/ from the committed benchmark results
+	@scripts/setup_python.sh plot
+	@$(PYTHON) scripts/plot_share_of_dense.py
 
 gpu-bundle: ## one folder with the GPU tests and benchmarks, to run on a machine that has only the driver
 	@scripts/gpu_bundle.sh

@@ -182,6 +182,33 @@ class Goals(Tree):
         self.assertEqual(self.check("--strict", **met)[0], 0)
 
 
+class ShareOfDense(Tree):
+    def figures(self, *rows):
+        self.write("results.json", json.dumps({"machine": {"device": "card"}, "results": list(rows)}))
+        return self.run_script("plot_share_of_dense.py", "--results", "results.json", "--figures-only")
+
+    @staticmethod
+    def row(of_dense, torch, **fields):
+        return {"case": "forward", "shape": "mixtral-8x7b-w13", "m": 16384, "num_groups": 8, "of_dense": of_dense,
+                "dense_median_s": 1.0, "rivals": {"torch grouped_mm": {"median_s": 1 / torch}}} | fields
+
+    def test_a_bar_is_the_geometric_mean_with_its_worst_and_best_row(self):
+        status, text = self.figures(self.row(0.5, 0.4), self.row(0.72, 0.9, skew=1))
+        self.assertEqual(status, 0, text)
+        self.assertIn("mixed, Mixtral 8x7B, 2048 rows an expert: cadre 0.600 (0.500 to 0.720); "
+                      "torch grouped_mm 0.600 (0.400 to 0.900)", text)
+
+    def test_sustained_rows_come_before_mixed_ones(self):
+        text = self.figures(self.row(0.5, 0.4), self.row(0.9, 0.8, condition="sustained"))[1]
+        self.assertIn("sustained, Mixtral 8x7B, 2048 rows an expert: cadre 0.900", text)
+        self.assertNotIn("0.5", text)
+
+    def test_a_file_without_forward_rows_fails(self):
+        status, text = self.figures(self.row(0.5, 0.4, case="dgrad"))
+        self.assertEqual(status, 1)
+        self.assertIn("no forward row", text)
+
+
 class RunTests(Tree):
     def test_a_missing_or_unbuilt_preset_is_named(self):
         for arguments, message in (
