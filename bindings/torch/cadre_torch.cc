@@ -94,20 +94,22 @@ Tensor gmm_list(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, Optiona
   return out;
 }
 
-/// gmm's out or c: one tensor holds the rows of all groups, it is no list of one.
-GroupedView rows_or_list(const char* argument, const std::vector<Tensor>& tensors) {
-  if (tensors.size() == 1) return GroupedView(tensors[0], kMatrices);
-  return GroupedView("gmm", argument, tensors, kMatrices);
+/// gmm's out or c: the rows of all groups in one tensor, or a list of those of each.
+GroupedView rows_or_list(const char* argument, const std::vector<Tensor>& tensors, bool is_list) {
+  if (is_list || tensors.empty()) return GroupedView("gmm", argument, tensors, kMatrices);
+  expect_rank("gmm", argument, tensors[0], 2);
+  return GroupedView(tensors[0], kMatrices);
 }
 
 void gmm_out(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, OptionalTensor alpha,
              std::vector<Tensor> bias, OptionalTensor bias_scale, OptionalTensor row_scale,
              OptionalTensor group_offset_tensor, int64_t group_offset, bool transpose_rhs,
              double alpha_value, int64_t tail, int64_t precision, std::vector<Tensor> c,
-             OptionalTensor beta, double beta_value, std::vector<Tensor> out) {
+             OptionalTensor beta, double beta_value, bool c_is_list, bool out_is_list,
+             std::vector<Tensor> out) {
   cadre_gmm_args args;
   cadre_gmm_args_init(&args, sizeof(args));
-  const GroupedView c_view = rows_or_list("c", c);
+  const GroupedView c_view = rows_or_list("c", c, c_is_list);
   const OptionalView beta_view(beta);
   args.c = c_view.get();
   args.beta = beta_value;
@@ -116,7 +118,7 @@ void gmm_out(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, OptionalTe
           GroupedView("gmm", "bias", bias, kVectors),
           {alpha, bias_scale, row_scale, group_offset_tensor, group_offset, transpose_rhs,
            alpha_value, tail, precision},
-          rows_or_list("out", out), args);
+          rows_or_list("out", out, out_is_list), args);
 }
 
 struct TgmmExtras {
@@ -148,10 +150,7 @@ Tensor tgmm(Tensor lhs, Tensor rhs, Tensor group_sizes, OptionalTensor alpha,
             double alpha_value, int64_t precision, std::optional<ScalarType> out_dtype) {
   expect_rank("tgmm", "lhs", lhs, 2);
   expect_rank("tgmm", "rhs", rhs, 2);
-  if (num_groups < 0) {
-    fail(CADRE_INVALID,
-         "tgmm: num_groups = " + std::to_string(num_groups) + ", expected 0 or more");
-  }
+  expect_groups("tgmm", num_groups);
   const ScalarType dtype = out_dtype ? *out_dtype : default_output("tgmm", lhs, rhs);
   Tensor out = empty(lhs, {num_groups, lhs.size(1), rhs.size(1)}, dtype);
   cadre_tgmm_args args;
@@ -199,6 +198,7 @@ Tensor bias_grad(Tensor dy, Tensor group_sizes, OptionalTensor bias_scale,
                  OptionalTensor group_offset_tensor, int64_t group_offset, int64_t num_groups,
                  std::optional<ScalarType> out_dtype) {
   expect_rank("bias_grad", "dy", dy, 2);
+  expect_groups("bias_grad", num_groups);
   Tensor out = empty(dy, {num_groups, dy.size(1)}, out_dtype ? *out_dtype : dy.scalar_type());
   cadre_bias_grad_args args;
   cadre_bias_grad_args_init(&args, sizeof(args));
@@ -267,7 +267,7 @@ STABLE_TORCH_LIBRARY(cadre, m) {
       "gmm_out(Tensor lhs, Tensor[] rhs, Tensor group_sizes, Tensor? alpha, Tensor[] bias, "
       "Tensor? bias_scale, Tensor? row_scale, Tensor? group_offset_tensor, int group_offset, "
       "bool transpose_rhs, float alpha_value, int tail, int precision, Tensor[] c, Tensor? beta, "
-      "float beta_value, Tensor(a!)[] out) -> ()");
+      "float beta_value, bool c_is_list, bool out_is_list, Tensor(a!)[] out) -> ()");
   m.def(
       "tgmm(Tensor lhs, Tensor rhs, Tensor group_sizes, Tensor? alpha, "
       "Tensor? group_offset_tensor, int group_offset, SymInt num_groups, float alpha_value, "

@@ -59,7 +59,7 @@ class Operand {
     bool gapless = true;
     for (size_t i = 0; i < tensors.size(); ++i) {
       const std::string argument = std::string(name) + "[" + std::to_string(i) + "]";
-      expect_rank("grouped_gemm", argument.c_str(), tensors[i], 2);
+      expect_rank("grouped_gemm", argument, tensors[i], 2);
       const cadre_tensor each = view(tensors[i]);
       if (each.dtype != first.dtype || each.device.kind != first.device.kind ||
           each.device.index != first.device.index) {
@@ -115,7 +115,7 @@ class Operand {
   cadre_extent extent(const std::string& name, const OptionalTensor& per_group, int64_t uniform,
                       int64_t max) {
     if (!per_group) return {uniform, {}, 0};
-    sizes_.emplace_back("grouped_gemm", name.c_str(), *per_group);
+    sizes_.emplace_back("grouped_gemm", name, *per_group);
     return {0, sizes_.back().get(), max};
   }
 

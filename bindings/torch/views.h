@@ -40,10 +40,27 @@ inline void check_torch(AOTITorchError code) {
   if (code != AOTI_TORCH_SUCCESS) fail(CADRE_INTERNAL, "cadre: a call of libtorch failed");
 }
 
-inline void expect_rank(const char* op, const char* argument, const Tensor& tensor, int64_t rank) {
+inline std::string shape_text(const Tensor& tensor) {
+  std::string text = "[";
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(tensor.size(i));
+  }
+  return text + "]";
+}
+
+inline void expect_rank(const char* op, const std::string& argument, const Tensor& tensor,
+                        int64_t rank) {
   if (tensor.dim() == rank) return;
   fail(CADRE_INVALID, std::string(op) + ": " + argument + ".rank = " +
-                          std::to_string(tensor.dim()) + ", expected " + std::to_string(rank));
+                          std::to_string(tensor.dim()) + ", expected " + std::to_string(rank) +
+                          " (" + argument + ".shape = " + shape_text(tensor) + ")");
+}
+
+/// The number of groups of a new result.
+inline void expect_groups(const char* op, int64_t num_groups) {
+  if (num_groups >= 0) return;
+  fail(CADRE_INVALID,
+       std::string(op) + ": num_groups = " + std::to_string(num_groups) + ", expected 0 or more");
 }
 
 inline cadre_dtype dtype_of(ScalarType type) {
@@ -143,9 +160,11 @@ class GroupedView {
     const cadre_tensor first = view(tensors[0]);
     pointers_.reserve(tensors.size());
     for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].dim() != rank) {
+        expect_rank(op, std::string(argument) + "[" + std::to_string(i) + "]", tensors[i], rank);
+      }
       const cadre_tensor each = view(tensors[i]);
-      const bool same = each.dtype == first.dtype && each.rank == first.rank &&
-                        each.device.kind == first.device.kind &&
+      const bool same = each.dtype == first.dtype && each.device.kind == first.device.kind &&
                         each.device.index == first.device.index &&
                         std::equal(each.shape, each.shape + 4, first.shape) &&
                         std::equal(each.strides, each.strides + 4, first.strides);
@@ -177,7 +196,7 @@ class GroupedView {
 /// Group sizes in place; a strided view of them is made contiguous first.
 class SizesView {
  public:
-  SizesView(const char* op, const char* argument, const Tensor& tensor) {
+  SizesView(const char* op, const std::string& argument, const Tensor& tensor) {
     expect_rank(op, argument, tensor, 1);
     if (tensor.size(0) > 1 && tensor.stride(0) != 1) kept_ = torch::stable::contiguous(tensor);
     const Tensor& used = kept_ ? *kept_ : tensor;

@@ -1,7 +1,10 @@
 """From the C ABI's status codes to Python exceptions, and the one form of every argument error."""
 
+import re
+
 from . import _structs
 
+_WRONG_TYPE = re.compile(r"\w+: [\w.\[\]]+\.dtype = ")
 _EXCEPTIONS = {
     _structs.INVALID: ValueError,
     _structs.UNSUPPORTED: NotImplementedError,
@@ -10,7 +13,10 @@ _EXCEPTIONS = {
 
 
 def exception_for(code, message):
-    """ValueError for the caller's fault, NotImplementedError where no backend takes the problem, else RuntimeError."""
+    """TypeError for a wrong element type, ValueError for any other fault of the caller's, NotImplementedError if no
+    backend takes the problem, else RuntimeError."""
+    if code == _structs.INVALID and _WRONG_TYPE.match(message):
+        return TypeError(message)
     if code == _structs.UNSUPPORTED and " on cuda:" in message and "; cuda: " not in message:
         message += (
             ". This libcadre was built without CUDA: in its sources, "

@@ -47,12 +47,62 @@ CASES = {
     "lhs rank": (
         lambda: T.gmm(lhs()[0], rhs(), SIZES),
         ValueError,
-        "gmm: lhs.rank = 1, expected 2",
+        r"gmm: lhs.rank = 1, expected 2 \(lhs.shape = \[5\]\)",
     ),
     "rhs rank": (
         lambda: T.gmm(lhs(), rhs()[0], SIZES),
         ValueError,
-        "gmm: rhs.rank = 2, expected 3",
+        r"gmm: rhs.rank = 2, expected 3 \(rhs.shape = \[5, 4\]\)",
+    ),
+    "rhs rank with out": (
+        lambda: T.gmm(lhs(), rhs()[0], [8], out=random(8, 4)),
+        ValueError,
+        r"gmm: rhs.rank = 2, expected 3 \(rhs.shape = \[5, 4\]\)",
+    ),
+    "list of stacks": (
+        lambda: T.gmm(lhs(), [rhs(), rhs(), rhs()], SIZES),
+        ValueError,
+        r"gmm: rhs\[0\].rank = 3, expected 2 \(rhs\[0\].shape = \[3, 5, 4\]\)",
+    ),
+    "list of one stack": (
+        lambda: T.gmm(lhs(), [rhs()], SIZES),
+        ValueError,
+        r"gmm: rhs\[0\].rank = 3, expected 2",
+    ),
+    "list of matrices as bias": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, bias=[random(3, 4)] * 3),
+        ValueError,
+        r"gmm: bias\[0\].rank = 2, expected 1 \(bias\[0\].shape = \[3, 4\]\)",
+    ),
+    "list of stacks as out": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, out=[random(3, 8, 4) for _ in range(3)]),
+        ValueError,
+        r"gmm: out\[0\].rank = 3, expected 2",
+    ),
+    "stack as out": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, out=random(3, 8, 4)),
+        ValueError,
+        r"gmm: out.rank = 3, expected 2 \(out.shape = \[3, 8, 4\]\)",
+    ),
+    "tgmm, list of stacks": (
+        lambda: T.tgmm(lhs(), lhs(), SIZES, out=[random(3, 5, 5) for _ in range(3)]),
+        ValueError,
+        r"tgmm: out\[0\].rank = 3, expected 2",
+    ),
+    "bias_grad, list of matrices": (
+        lambda: T.bias_grad(lhs(), SIZES, bias=[random(3, 5)] * 3),
+        ValueError,
+        r"bias_grad: bias\[0\].rank = 2, expected 1",
+    ),
+    "bias_grad, list of matrices as out": (
+        lambda: T.bias_grad(lhs(), SIZES, out=[random(3, 5) for _ in range(3)]),
+        ValueError,
+        r"bias_grad: out\[0\].rank = 2, expected 1",
+    ),
+    "grouped_gemm, list of stacks": (
+        lambda: T.grouped_gemm([rhs(), rhs()], rhs()),
+        ValueError,
+        r"GroupedTensor.list: tensors\[0\].rank = 3, expected 2",
     ),
     "k differs": (
         lambda: T.gmm(lhs()[:, :4], rhs(), SIZES),
@@ -61,8 +111,8 @@ CASES = {
     ),
     "int32 operand": (
         lambda: T.gmm(lhs().int(), rhs(), SIZES),
-        ValueError,
-        "gmm: rhs.dtype = f64, expected a type",
+        TypeError,
+        "gmm: rhs.dtype = torch.float64, expected a type that multiplies with lhs.dtype = torch.int32",
     ),
     "too few sizes": (
         lambda: T.gmm(lhs(), rhs(), [8]),
@@ -86,13 +136,13 @@ CASES = {
     ),
     "float sizes": (
         lambda: T.gmm(lhs(), rhs(), torch.ones(3)),
-        ValueError,
-        "gmm: group_sizes.dtype = f32",
+        TypeError,
+        "gmm: group_sizes.dtype = torch.float32, expected torch.int",
     ),
-    "int8 sizes": (
-        lambda: T.tgmm(lhs(), lhs(), torch.ones(3).char()),
-        ValueError,
-        "tgmm: group_sizes.dtype = i8",
+    "bool sizes": (
+        lambda: T.tgmm(lhs(), lhs(), torch.ones(3).bool()),
+        TypeError,
+        "tgmm: group_sizes.dtype = torch.bool, expected torch.int",
     ),
     "sizes are a string": (
         lambda: T.gmm(lhs(), rhs(), "206"),
@@ -143,7 +193,7 @@ CASES = {
     "two offsets": (
         lambda: T.gmm(lhs(), rhs(), SIZES, group_offset=torch.ones(2).int()),
         ValueError,
-        "gmm: group_offset = 2 elements of i32",
+        "gmm: group_offset = 2 elements of torch.int32",
     ),
     "unknown tail": (
         lambda: T.gmm(lhs(), rhs(), SIZES, tail="keep"),
@@ -200,10 +250,30 @@ CASES = {
         ValueError,
         "tgmm: group_sizes.count = 3",
     ),
+    "tgmm, -1 groups": (
+        lambda: T.tgmm(lhs(), lhs(), SIZES, num_groups=-1),
+        ValueError,
+        "tgmm: num_groups = -1, expected 0 or more",
+    ),
+    "tgmm, offset behind the groups": (
+        lambda: T.tgmm(lhs(), lhs(), SIZES, group_offset=4),
+        ValueError,
+        "tgmm: group_offset = 4, expected 0 to 3, the number of group_sizes",
+    ),
+    "bias_grad, -1 groups": (
+        lambda: T.bias_grad(lhs(), SIZES, num_groups=-1),
+        ValueError,
+        "bias_grad: num_groups = -1, expected 0 or more",
+    ),
+    "bias_grad operator, -1 groups": (
+        lambda: torch.ops.cadre.bias_grad(lhs(), torch.tensor(SIZES), None, None, 0, -1, None),
+        RuntimeError,
+        "bias_grad: num_groups = -1, expected 0 or more",
+    ),
     "bias_grad ints": (
         lambda: T.bias_grad(lhs().int(), SIZES),
-        ValueError,
-        "bias_grad: dy.dtype = i32",
+        TypeError,
+        "bias_grad: dy.dtype = torch.int32, expected",
     ),
     "grouped_mm, no offs": (
         lambda: T.grouped_mm(lhs(), rhs()),
@@ -218,7 +288,62 @@ CASES = {
     "grouped_mm rank": (
         lambda: T.grouped_mm(lhs()[0], rhs(), offs=SIZES),
         ValueError,
-        "grouped_mm: mat_a.rank = 1",
+        r"grouped_mm: mat_a.rank = 1, expected 2 or 3 \(mat_a.shape = \[5\]\)",
+    ),
+    "grouped_mm k": (
+        lambda: T.grouped_mm(lhs(), rhs()[:, 1:], offs=[2, 2, 8]),
+        ValueError,
+        r"grouped_mm: mat_b.shape\[-2\] = 4, expected k = 5 \(mat_a.shape = \[8, 5\]",
+    ),
+    "grouped_mm dtypes": (
+        lambda: T.grouped_mm(lhs(), rhs().int(), offs=[2, 2, 8]),
+        TypeError,
+        "grouped_mm: mat_b.dtype = torch.int32, expected a type that multiplies with mat_a.dtype",
+    ),
+    "grouped_mm, number of offs": (
+        lambda: T.grouped_mm(lhs(), rhs(), offs=[2, 8]),
+        ValueError,
+        r"grouped_mm: offs.shape\[0\] = 2, expected mat_b.shape\[0\] = 3",
+    ),
+    "grouped_mm, number of offs along n": (
+        lambda: T.grouped_mm(rhs(), random(4, 8), offs=[2, 8]),
+        ValueError,
+        r"grouped_mm: offs.shape\[0\] = 2, expected mat_a.shape\[0\] = 3",
+    ),
+    "grouped_mm, groups": (
+        lambda: T.grouped_mm(rhs(), random(2, 4, 5)),
+        ValueError,
+        r"grouped_mm: mat_b.shape\[0\] = 2, expected mat_a.shape\[0\] = 3",
+    ),
+    "grouped_mm, offs decrease": (
+        lambda: T.grouped_mm(lhs(), rhs(), offs=torch.tensor([4, 2, 8])),
+        ValueError,
+        r"grouped_mm: offs\[1\] = 2, expected offs\[0\] = 4 to 8",
+    ),
+    "grouped_mm, offs above m": (
+        lambda: T.grouped_mm(lhs(), rhs(), offs=[2, 2, 9]),
+        ValueError,
+        r"grouped_mm: offs\[2\] = 9, expected offs\[1\] = 2 to 8",
+    ),
+    "grouped_mm, offs above n": (
+        lambda: T.grouped_mm(rhs(), random(4, 8), offs=[-1, 2, 8]),
+        ValueError,
+        r"grouped_mm: offs\[0\] = -1, expected 0 to 8",
+    ),
+    "grouped_mm, offs above k": (
+        lambda: T.grouped_mm(lhs().t(), lhs(), offs=[2, 9]),
+        ValueError,
+        r"grouped_mm: offs\[1\] = 9, expected offs\[0\] = 2 to 8",
+    ),
+    "grouped_mm, float offs": (
+        lambda: T.grouped_mm(lhs(), rhs(), offs=torch.ones(3)),
+        TypeError,
+        "grouped_mm: offs.dtype = torch.float32, expected torch.int",
+    ),
+    "grouped_mm bias": (
+        lambda: T.grouped_mm(lhs(), rhs(), offs=[2, 2, 8], bias=random(3, 5)),
+        ValueError,
+        r"grouped_mm: bias.shape = \[3, 5\], expected \[3, 4\]",
     ),
     "grouped_gemm k": (
         lambda: T.grouped_gemm([lhs()], [rhs()[0].t()]),
@@ -253,6 +378,68 @@ def test_error_names_argument_expected_and_received(case):
     call, kind, message = CASES[case]
     with pytest.raises(kind, match=message):
         call()
+
+
+def on_meta(tensor):
+    return torch.empty_like(tensor, device="meta")
+
+
+META_BESIDE_REAL = {
+    "rhs": (lambda: T.gmm(lhs(), on_meta(rhs()), SIZES), "gmm: rhs.device = meta, expected lhs"),
+    "lhs": (lambda: T.gmm(on_meta(lhs()), rhs(), SIZES), "gmm: rhs.device = cpu, expected lhs"),
+    "sizes": (
+        lambda: T.gmm(lhs(), rhs(), on_meta(torch.tensor(SIZES))),
+        "gmm: group_sizes.device = meta, expected lhs.device = cpu",
+    ),
+    "of a list": (
+        lambda: T.gmm(lhs(), [rhs()[0], on_meta(rhs()[0]), rhs()[1]], SIZES),
+        r"gmm: rhs\[1\].device = meta, expected lhs.device = cpu",
+    ),
+    "bias": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, bias=on_meta(random(3, 4))),
+        "gmm: bias.device = meta, expected lhs.device = cpu",
+    ),
+    "out": (
+        lambda: T.gmm(lhs(), rhs(), SIZES, out=on_meta(random(8, 4))),
+        "gmm: out.device = meta, expected lhs.device = cpu",
+    ),
+    "all but out": (
+        lambda: T.gmm(on_meta(lhs()), on_meta(rhs()), SIZES, out=random(8, 4)),
+        "gmm: out.device = cpu, expected lhs.device = meta",
+    ),
+    "wanting a gradient": (
+        lambda: T.gmm(lhs(True), on_meta(rhs()), SIZES),
+        "gmm: rhs.device = meta, expected lhs.device = cpu",
+    ),
+    "of tgmm": (
+        lambda: T.tgmm(lhs(), on_meta(lhs()), SIZES),
+        "tgmm: rhs.device = meta, expected lhs.device = cpu",
+    ),
+    "of bias_grad": (
+        lambda: T.bias_grad(lhs(), SIZES, bias_scale=on_meta(random(8))),
+        "bias_grad: bias_scale.device = meta, expected dy.device = cpu",
+    ),
+    "of grouped_gemm": (
+        lambda: T.grouped_gemm(rhs(), on_meta(random(3, 4, 6))),
+        "grouped_gemm: b.device = meta, expected a.device = cpu",
+    ),
+    "of grouped_mm": (
+        lambda: T.grouped_mm(lhs(), on_meta(rhs()), offs=[2, 2, 8]),
+        "grouped_mm: mat_b.device = meta, expected mat_a.device = cpu",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", META_BESIDE_REAL)
+def test_tensors_without_memory_are_not_mixed_with_real_ones(case):
+    call, message = META_BESIDE_REAL[case]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_tensors_on_meta_give_shape_and_dtype():
+    out = T.gmm(on_meta(lhs()).bfloat16(), on_meta(rhs()).bfloat16(), SIZES)
+    assert (out.shape, out.dtype, out.device.type) == ((8, 4), torch.bfloat16, "meta")
 
 
 def test_nothing_is_written_before_the_error():

@@ -50,7 +50,7 @@ CALLS = {
     ),
     "gmm_out": lambda: (
         *(random(M, K), [random(G, K, N)], SIZES, None, [], None, None, None, 0, False, 1.0, 0, 0),
-        *([random(M, N)], None, 0.5, [random(M, N)]),
+        *([random(M, N)], None, 0.5, False, False, [random(M, N)]),
     ),
     "tgmm": lambda: (wanted(M, K), wanted(M, N), SIZES, wanted(G), None, 0, G, 1.0, 0, None),
     # Only ever called below autograd.

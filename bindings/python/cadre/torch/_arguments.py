@@ -12,9 +12,7 @@ def sizes(op, argument, value):
     """Group sizes as a tensor: the one given, or an int64 tensor on the host from a list."""
     if isinstance(value, torch.Tensor):
         if value.dtype not in _dtypes.INDICES:
-            raise TypeError(
-                f"{op}: {argument}.dtype = {value.dtype}, expected torch.int32, torch.uint32 or torch.int64"
-            )
+            raise _dtypes.not_integers(op, argument, value.dtype)
         return value
     if isinstance(value, (list, tuple)):
         for i, item in enumerate(value):
@@ -73,8 +71,30 @@ def autocast(lhs, rhs):
     return cast(lhs), cast(rhs)
 
 
-def outputs(op, argument, value):
-    """A list of output tensors, none of which autograd watches."""
+def one_or_list(op, argument, value, rank):
+    """A list for the operators, whose element is a stack where it is of a higher rank than `rank`, that of one matrix.
+
+    So a list of one stack must be refused here, and one matrix without a list too; the operators check longer lists.
+    """
+    if value is None:
+        return []
+    if isinstance(value, (list, tuple)):
+        if len(value) == 1 and isinstance(value[0], torch.Tensor) and value[0].dim() != rank:
+            raise wrong_rank(op, f"{argument}[0]", value[0], rank)
+        return list(value)
+    if isinstance(value, torch.Tensor) and value.dim() != rank + 1:
+        raise wrong_rank(op, argument, value, rank + 1)
+    return [value]
+
+
+def wrong_rank(op, argument, tensor, expected):
+    """The error for a tensor of another rank, with its shape."""
+    shape = f"({argument}.shape = {list(tensor.shape)})"
+    return wrong_value(op, f"{argument}.rank", tensor.dim(), f"{expected} {shape}")
+
+
+def outputs(op, argument, value, rank=None):
+    """A list of output tensors, none of which autograd watches; with `rank` they are checked as by one_or_list."""
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     for i, each in enumerate(values):
         name = f"{argument}[{i}]" if isinstance(value, (list, tuple)) else argument
@@ -84,7 +104,7 @@ def outputs(op, argument, value):
             raise wrong_value(
                 op, f"{name}.requires_grad", True, "False: write into a detached buffer"
             )
-    return values
+    return values if rank is None else one_or_list(op, argument, value, rank)
 
 
 def refuse_gradients(op, tensors):

@@ -8,6 +8,8 @@ _below_autograd = torch._C._AutoDispatchBelowAutograd
 _any_requires_grad = torch._C._any_requires_grad
 _transform_level = torch._C._functorch.maybe_current_level
 
+_increment_version = torch.autograd.graph.increment_version
+
 _eager = {}
 _transformable = {}
 
@@ -22,6 +24,17 @@ def call(op, *args):
         return _eager[op](*args)
     with _below_autograd():
         return op(*args)
+
+
+def into(op, *args, written):
+    """op(*args, written), for an operator that writes into the tensors of that list.
+
+    Their version counters are raised, as torch's own out= does, so that autograd refuses to use what it had saved of
+    them. (A compiled call is functional: whoever writes its result back raises the counter.)
+    """
+    op(*args, written)
+    if not torch.compiler.is_compiling():
+        _increment_version(written)
 
 
 def differentiable(op, setup, backward, *, returns_list=False):

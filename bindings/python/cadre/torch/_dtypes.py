@@ -17,7 +17,10 @@ CODES = {
     torch.float8_e5m2: _structs.E5M2,
 }
 _TYPES = {code: dtype for dtype, code in CODES.items()}
+#: "f32" -> torch.float32: the library's names, as its messages have them.
+NAMES = {_dtypes.name_of(code): dtype for code, dtype in _TYPES.items()}
 
+#: What group sizes, offsets and dims may be.
 INDICES = (torch.int32, torch.uint32, torch.int64)
 
 #: (lhs, rhs) -> the type of their product, for every pair that has one: the library's own table.
@@ -29,14 +32,24 @@ _PRODUCTS = {
 }
 
 
-def product(op, lhs, rhs):
-    """The dtype of a product unless another is asked for."""
+def product(op, lhs, rhs, names=("lhs", "rhs")):
+    """The dtype of a product unless another is asked for. `names`: the caller's, of the operands."""
     try:
         return _PRODUCTS[lhs, rhs]
     except KeyError:
         raise TypeError(
-            f"{op}: rhs.dtype = {rhs}, expected a type that multiplies with lhs.dtype = {lhs}"
+            f"{op}: {names[1]}.dtype = {rhs}, expected a type that multiplies with {names[0]}.dtype = {lhs}"
         ) from None
+
+
+def not_integers(op, argument, dtype):
+    """The error for group sizes (and the like) of another type."""
+    return TypeError(f"{op}: {argument}.dtype = {dtype}, expected {listed(INDICES)}")
+
+
+def listed(dtypes):
+    *most, last = map(str, dtypes)
+    return f"{', '.join(most)} or {last}"
 
 
 def accumulator(dtype):

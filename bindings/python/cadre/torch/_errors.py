@@ -8,7 +8,7 @@ from .._errors import exception_for, wrong_type
 from . import _dtypes
 
 _CODED = re.compile(r"\[cadre (\d)\] (.*)", re.DOTALL)
-
+_DTYPE_NAME = re.compile(rf"\b({'|'.join(_dtypes.NAMES)})\b")
 
 #: Arguments of the ops that may be one tensor or a list.
 _MAY_BE_LISTS = ("a", "b", "c", "rhs", "bias", "out")
@@ -25,6 +25,8 @@ def translated(op, error, tensors):
                 continue
             if not isinstance(item, torch.Tensor):
                 return wrong_type(op, name, item, "a torch.Tensor")
+            if argument == "group_sizes" and item.dtype not in _dtypes.INDICES:
+                return _dtypes.not_integers(op, name, item.dtype)
             if item.dtype not in _dtypes.CODES:
                 known = ", ".join(str(dtype).removeprefix("torch.") for dtype in _dtypes.CODES)
                 return TypeError(f"{op}: {name}.dtype = {item.dtype}, expected one of {known}")
@@ -35,7 +37,7 @@ def translated(op, error, tensors):
     coded = _CODED.search(str(error))
     if coded:
         # What libtorch may append about its own stack is no part of the message.
-        return exception_for(
-            int(coded.group(1)), coded.group(2).split("\nException raised from")[0]
-        )
+        message = coded.group(2).split("\nException raised from")[0]
+        message = _DTYPE_NAME.sub(lambda name: str(_dtypes.NAMES[name.group()]), message)
+        return exception_for(int(coded.group(1)), message)
     return error

@@ -1,19 +1,59 @@
-"""Shapes and dtypes of the operators' results, for torch.compile and torch.export."""
+"""Shapes and dtypes of the operators' results, for torch.compile, torch.export and tensors on `meta`."""
+
+import functools
 
 import torch
 from torch.library import register_fake
 
 from .. import _structs
 from .._errors import wrong_value
-from . import _dtypes
+from . import _arguments, _dtypes
+
+_INTEGERS = ("group_sizes", "group_offset_tensor")
+
+
+def _fake(name, op):
+    """Registers a fake that first looks at the devices. `op`: what errors call the operator."""
+
+    def register(function):
+        arguments = getattr(torch.ops.cadre, name).default._schema.arguments
+        names = [argument.name for argument in arguments]
+
+        @functools.wraps(function)
+        def checked(*args):
+            _check_meta(op, names, args)
+            return function(*args)
+
+        register_fake(f"cadre::{name}", checked)
+        return function
+
+    return register
+
+
+def _check_meta(op, names, args):
+    """Tensors on `meta` have no memory, so all of a call are there or none; sizes beside them may be on the host."""
+    first = None
+    for name, arg in zip(names, args, strict=True):
+        is_list = isinstance(arg, (list, tuple))
+        for i, each in enumerate(arg if is_list else (arg,)):
+            if not isinstance(each, torch.Tensor):
+                continue
+            first = first or (name, each.device)
+            if each.is_meta == (first[1].type == "meta"):
+                continue
+            sizes = name in _INTEGERS or name.endswith(("_rows", "_cols", "_offsets"))
+            if not (sizes and each.device.type == "cpu"):
+                argument = f"{name}[{i}]" if is_list and len(arg) > 1 else name
+                expected = f"{first[0]}.device = {first[1]}"
+                raise wrong_value(op, f"{argument}.device", each.device, expected)
 
 
 def _rank(op, argument, tensor, rank):
     if tensor.dim() != rank:
-        raise wrong_value(op, f"{argument}.rank", tensor.dim(), rank)
+        raise _arguments.wrong_rank(op, argument, tensor, rank)
 
 
-@register_fake("cadre::gmm")
+@_fake("gmm", "gmm")
 def _gmm(
     lhs,
     rhs,
@@ -38,12 +78,12 @@ def _gmm(
     return lhs.new_empty((lhs.shape[0], n), dtype=dtype)
 
 
-@register_fake("cadre::gmm_plain")
+@_fake("gmm_plain", "gmm")
 def _gmm_plain(lhs, rhs, group_sizes, transpose_rhs):
     return _gmm(lhs, rhs, group_sizes, *[None] * 5, 0, transpose_rhs, 1.0, 0, 0, None)
 
 
-@register_fake("cadre::gmm_list")
+@_fake("gmm_list", "gmm")
 def _gmm_list(
     lhs,
     rhs,
@@ -61,12 +101,15 @@ def _gmm_list(
     out_dtype,
 ):
     _rank("gmm", "lhs", lhs, 2)
+    if len(rhs) > 1 or rhs[0].dim() != 3:  # one tensor of rank 3 is a stack
+        for i, each in enumerate(rhs):
+            _rank("gmm", f"rhs[{i}]", each, 2)
     n = rhs[0].shape[-2 if transpose_rhs else -1]
     dtype = out_dtype or _dtypes.product("gmm", lhs.dtype, rhs[0].dtype)
     return lhs.new_empty((lhs.shape[0], n), dtype=dtype)
 
 
-@register_fake("cadre::tgmm")
+@_fake("tgmm", "tgmm")
 def _tgmm(
     lhs,
     rhs,
@@ -85,12 +128,12 @@ def _tgmm(
     return lhs.new_empty((num_groups, lhs.shape[1], rhs.shape[1]), dtype=dtype)
 
 
-@register_fake("cadre::tgmm_plain")
+@_fake("tgmm_plain", "tgmm")
 def _tgmm_plain(lhs, rhs, group_sizes, num_groups):
     return _tgmm(lhs, rhs, group_sizes, None, None, 0, num_groups, 1.0, 0, None)
 
 
-@register_fake("cadre::bias_grad")
+@_fake("bias_grad", "bias_grad")
 def _bias_grad(
     dy, group_sizes, bias_scale, group_offset_tensor, group_offset, num_groups, out_dtype
 ):
@@ -98,13 +141,13 @@ def _bias_grad(
     return dy.new_empty((num_groups, dy.shape[1]), dtype=out_dtype or dy.dtype)
 
 
-@register_fake("cadre::bias_scale_grad")
+@_fake("bias_scale_grad", "bias_grad")
 def _bias_scale_grad(dy, bias, group_sizes, group_offset_tensor, group_offset, out_dtype):
     _rank("bias_grad", "dy", dy, 2)
     return dy.new_empty((dy.shape[0],), dtype=out_dtype or dy.dtype)
 
 
-@register_fake("cadre::grouped_gemm")
+@_fake("grouped_gemm", "grouped_gemm")
 def _grouped_gemm(
     a,
     a_rows,
@@ -149,4 +192,4 @@ def _nothing(*args):
 
 
 for _name in ("gmm_out", "tgmm_out", "bias_grad_out", "grouped_gemm_out", "check"):
-    register_fake(f"cadre::{_name}", _nothing)
+    _fake(_name, _name.removesuffix("_out"))(_nothing)

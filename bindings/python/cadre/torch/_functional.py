@@ -5,7 +5,7 @@ import torch
 from .. import _options
 from .._errors import wrong_type, wrong_value
 from . import _arguments, _dtypes, _plain
-from ._calls import call
+from ._calls import call, into
 from ._errors import translated
 
 _is_compiling = torch.compiler.is_compiling
@@ -15,10 +15,9 @@ _gmm_list_op = _ops.gmm_list.default
 _tgmm_op = _ops.tgmm.default
 _bias_grad_op = _ops.bias_grad.default
 _bias_scale_grad_op = _ops.bias_scale_grad.default
-
-
-def _list(value):
-    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+_gmm_out = _ops.gmm_out.default
+_tgmm_out = _ops.tgmm_out.default
+_bias_grad_out = _ops.bias_grad_out.default
 
 
 def gmm(
@@ -88,15 +87,15 @@ def gmm(
             precision_code,
         )
         if out is not None or c is not None or beta is not None or accumulate:
-            product = (lhs, _list(rhs), group_sizes, alpha, _list(bias), *common)
+            product = (lhs, *_lists(rhs, group_sizes, alpha, bias), *common)
             return _gmm_into(product, out, out_dtype, c, beta, accumulate)
         if tail == "untouched":
             raise wrong_value(
                 "gmm", "tail", "'untouched' without out", "an out whose tail rows are kept"
             )
         if isinstance(rhs, (list, tuple)) or isinstance(bias, (list, tuple)):
-            lists = (lhs, _list(rhs), group_sizes, alpha, _list(bias))
-            return call(_gmm_list_op, *lists, *common, out_dtype)
+            product = (lhs, *_lists(rhs, group_sizes, alpha, bias), *common)
+            return call(_gmm_list_op, *product, out_dtype)
         return call(_gmm_op, lhs, rhs, group_sizes, alpha, bias, *common, out_dtype)
     except (RuntimeError, AttributeError, TypeError) as error:
         tensors = {
@@ -111,6 +110,21 @@ def gmm(
             "out": out,
         }
         raise translated("gmm", error, tensors) from None
+
+
+def _lists(rhs, group_sizes, alpha, bias):
+    """gmm_list's and gmm_out's arguments behind lhs: rhs and bias as lists."""
+    rhs = _arguments.one_or_list("gmm", "rhs", rhs, 2)
+    return rhs, group_sizes, alpha, _arguments.one_or_list("gmm", "bias", bias, 1)
+
+
+def _rows_or_list(argument, value):
+    """gmm's out or c as (tensors, is it a list): one tensor has the rows of all groups, a list those of each."""
+    if isinstance(value, (list, tuple)):
+        return list(value), True
+    if isinstance(value, torch.Tensor) and value.dim() != 2:
+        raise _arguments.wrong_rank("gmm", argument, value, 2)
+    return [] if value is None else [value], False
 
 
 def _gmm_into(product, out, out_dtype, c, beta, accumulate):
@@ -128,7 +142,10 @@ def _gmm_into(product, out, out_dtype, c, beta, accumulate):
         out = lhs.new_zeros((lhs.shape[0], rhs[0].shape[-2 if transpose_rhs else -1]), dtype=dtype)
     elif out_dtype is not None:
         raise wrong_value("gmm", "out_dtype", out_dtype, "None because out is given")
-    _ops.gmm_out(*product, _list(c), beta, beta_value, _arguments.outputs("gmm", "out", out))
+    c, c_is_list = _rows_or_list("c", c)
+    _, out_is_list = _rows_or_list("out", out)
+    written = _arguments.outputs("gmm", "out", out)
+    into(_gmm_out, *product, c, beta, beta_value, c_is_list, out_is_list, written=written)
     return out
 
 
@@ -178,7 +195,8 @@ def tgmm(
             _arguments.refuse_gradients(
                 "tgmm", {"lhs": lhs, "rhs": rhs, "alpha": alpha, "c": c, "beta": beta}
             )
-            _ops.tgmm_out(
+            into(
+                _tgmm_out,
                 lhs,
                 rhs,
                 group_sizes,
@@ -187,10 +205,10 @@ def tgmm(
                 group_offset,
                 alpha_value,
                 precision_code,
-                _list(c),
+                _arguments.one_or_list("tgmm", "c", c, 2),
                 beta,
                 beta_value,
-                _arguments.outputs("tgmm", "out", out),
+                written=_arguments.outputs("tgmm", "out", out, 2),
             )
             return out
         groups = _local_groups("tgmm", group_sizes, group_offset, offset_tensor, num_groups)
@@ -228,9 +246,14 @@ def _local_groups(op, group_sizes, group_offset, offset_tensor, num_groups):
     if num_groups is not None:
         if isinstance(num_groups, (bool, float)):
             raise wrong_type(op, "num_groups", num_groups, "an int")
+        if type(num_groups) is int and num_groups < 0:
+            raise wrong_value(op, "num_groups", num_groups, "0 or more")
         return num_groups
     if offset_tensor is not None:
         raise wrong_value(op, "num_groups", None, "a number, because group_offset is a tensor")
+    if not 0 <= group_offset <= group_sizes.shape[0]:
+        expected = f"0 to {group_sizes.shape[0]}, the number of group_sizes"
+        raise wrong_value(op, "group_offset", group_offset, expected)
     return group_sizes.shape[0] - group_offset
 
 
@@ -274,17 +297,19 @@ def bias_grad(
                 )
             _arguments.refuse_gradients("bias_grad", {"dy": dy, "bias_scale": bias_scale})
             dbias = out
-            _ops.bias_grad_out(
+            into(
+                _bias_grad_out,
                 dy,
                 group_sizes,
                 bias_scale,
                 *where,
                 bool(accumulate),
-                _arguments.outputs("bias_grad", "out", out),
+                written=_arguments.outputs("bias_grad", "out", out, 1),
             )
         if bias is None:
             return dbias
-        return dbias, call(_bias_scale_grad_op, dy, _list(bias), group_sizes, *where, None)
+        vectors = _arguments.one_or_list("bias_grad", "bias", bias, 1)
+        return dbias, call(_bias_scale_grad_op, dy, vectors, group_sizes, *where, None)
     except (RuntimeError, AttributeError, TypeError) as error:
         tensors = {
             "dy": dy,

@@ -5,12 +5,13 @@ import torch
 from .. import _options, _structs
 from .._errors import wrong_value
 from . import _arguments, _dtypes
-from ._calls import call, differentiable
+from ._calls import call, differentiable, into
 from ._errors import translated
 from ._grouped_tensor import GroupedTensor, as_grouped
 
 _OP = "grouped_gemm"
 _op = torch.ops.cadre.grouped_gemm.default
+_out_op = torch.ops.cadre.grouped_gemm_out.default
 # Its form is not empty: an empty list would be taken for one of tensors.
 _NO_OPERAND = ([], None, None, None, [0])
 
@@ -69,13 +70,13 @@ def grouped_gemm(
                 "beta": beta,
             }
             _arguments.refuse_gradients(_OP, given)
-            buffers = _arguments.outputs(_OP, "d", result.tensors)
-            torch.ops.cadre.grouped_gemm_out(
-                *_flat(a), *_flat(b), *_flat(c), *_flat(result)[1:], *scalars, buffers
-            )
+            listed = result.placement == _structs.LIST
+            _arguments.outputs(_OP, "d", result.tensors if listed else result.tensors[0])
+            operands = (*_flat(a), *_flat(b), *_flat(c), *_flat(result)[1:])
+            into(_out_op, *operands, *scalars, written=result.tensors)
             return d
         shape = _result(a, b, transa, transb, capacity)
-        dtype = out_dtype or _dtypes.product(_OP, a.dtype, b.dtype)
+        dtype = out_dtype or _dtypes.product(_OP, a.dtype, b.dtype, ("a", "b"))
         tensors = call(_op, *_flat(a), *_flat(b), *_flat(c), *_flat(shape)[1:], *scalars, dtype)
     except RuntimeError as error:
         tensors = {

@@ -123,7 +123,7 @@ def _check_tensor(op, argument, tensor, rank):
     if not isinstance(tensor, torch.Tensor):
         raise wrong_type(op, argument, tensor, "a torch.Tensor")
     if tensor.dim() != rank:
-        raise wrong_value(op, f"{argument}.rank", tensor.dim(), rank)
+        raise _arguments.wrong_rank(op, argument, tensor, rank)
 
 
 def as_grouped(op, argument, value):
@@ -132,7 +132,7 @@ def as_grouped(op, argument, value):
         return value
     if isinstance(value, torch.Tensor):
         if value.dim() != 3:
-            raise wrong_value(op, f"{argument}.rank", value.dim(), 3)
+            raise _arguments.wrong_rank(op, argument, value, 3)
         return GroupedTensor.stacked(value)
     if isinstance(value, (list, tuple)):
         return GroupedTensor.list(value)
