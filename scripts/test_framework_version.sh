@@ -23,7 +23,7 @@ mkdir -p "$package/cadre/lib"
 if [[ $framework == torch ]]; then
   find_shim='import cadre.torch._shim as s; print(s.path)'
 else
-  find_shim='import cadre._shims as f, cadre.jax._handlers as s; print(f.find(s.shim()))'
+  find_shim='import cadre._shims as f, cadre.jax._handlers as s, contextlib as c; print(c.ExitStack().enter_context(f.found(s.shim())))'
 fi
 shim=$(PYTHONPATH=bindings/python CADRE_LIBRARY=$PWD/$library .venv/bin/python -c "$find_shim")
 cp -L "$library" "$shim" "$package/cadre/lib/"

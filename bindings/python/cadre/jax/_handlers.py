@@ -33,11 +33,11 @@ def shim():
 
 @functools.lru_cache(maxsize=1)
 def _load():
-    path = _shims.find(shim())
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise ImportError(f"cadre.jax: {path} can't be loaded: {error}") from error
+    with _shims.found(shim()) as path:
+        try:
+            library = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise ImportError(f"cadre.jax: {path} can't be loaded: {error}") from error
     library.cadre_jax_use_context.argtypes = (ctypes.c_void_p,)
     library.cadre_jax_use_context.restype = None
     library.cadre_jax_check.restype = ctypes.c_int32

@@ -39,14 +39,14 @@ def description():
 def load():
     """Loads the operators and gives them the process's Context. Returns the file."""
     check_version(torch.__version__)
-    shim = _shims.find(description())
-    try:
-        torch.ops.load_library(str(shim))
-        library = ctypes.CDLL(str(shim))
-    except OSError as error:
-        raise ImportError(
-            f"cadre.torch: {shim} can't be loaded into torch {torch.__version__}: {error}"
-        ) from error
+    with _shims.found(description()) as shim:
+        try:
+            torch.ops.load_library(str(shim))
+            library = ctypes.CDLL(str(shim))
+        except OSError as error:
+            raise ImportError(
+                f"cadre.torch: {shim} can't be loaded into torch {torch.__version__}: {error}"
+            ) from error
     library.cadre_torch_set_context.argtypes = (ctypes.c_void_p,)
     library.cadre_torch_set_context.restype = None
     library.cadre_torch_set_context(_library.context())
