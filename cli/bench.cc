@@ -72,6 +72,10 @@ int run(const BenchOptions& options, const std::string& json_path, const CLI::Ap
     return report("bench", Status::invalid("--rows and --shape, expected one of them: a shape has "
                                            "its own rows"));
   }
+  if ((!options.skews.empty() || !options.conditions.empty()) && options.device != "cuda") {
+    return report("bench", Status::invalid(text("--skew or --condition, but --device = ",
+                                                options.device, ", expected cuda")));
+  }
   // Seen before the measuring, so that a wrong path costs no minutes; written after it, so that a
   // run that ends early leaves the older file as it was.
   if (!json_path.empty()) {
@@ -137,8 +141,10 @@ void add_bench(CLI::App& app, int* exit_code) {
       "--dtype", options->bench.dtype,
       "Element type of the operands; default: f32, bf16 and i8, on cuda bf16 and f16");
   command
-      ->add_option("--repeats", options->bench.repeats,
-                   "Timed runs of each case, on a cpu at most; default: 200, on cuda 15")
+      ->add_option(
+          "--repeats", options->bench.repeats,
+          "Timed runs of each case, on a cpu at most, on cuda of the mixed condition; default: "
+          "200, on cuda 15")
       ->check(whole_number(1, 1000000));
   command
       ->add_option(
@@ -161,6 +167,18 @@ void add_bench(CLI::App& app, int* exit_code) {
   command->add_flag("--small-pages", options->bench.small_pages,
                     "Operands in whatever pages the system gives (only with --device cpu); "
                     "default: huge pages are asked for, for everything that is compared");
+  command
+      ->add_option("--skew", options->bench.skews,
+                   "Only this routing: 0 balanced, 1 Zipf (only with --device cuda)")
+      ->delimiter(',')
+      ->check(whole_number(0, 1));
+  command
+      ->add_option(
+          "--condition", options->bench.conditions,
+          "Only these (only with --device cuda): sustained (a loop of its own, what training "
+          "sees), rested (the first calls after a second of rest), mixed (in turn with "
+          "others, shuffled); rested and mixed calls find an empty L2")
+      ->delimiter(',');
   command->add_option("--kernel", options->bench.kernel,
                       "Pin a kernel that cadre explain names (only with --device cuda)");
   command
@@ -179,6 +197,7 @@ void add_bench(CLI::App& app, int* exit_code) {
       "  cadre bench --device cpu --rows 64,256 --threads 1 --seconds 3\n"
       "  cadre bench --device cuda --json results.json\n"
       "  cadre bench --device cuda --op gmm_nt,host --shape decode --repeats 21\n"
+      "  cadre bench --device cuda --op gmm_nt,tgmm --condition sustained --skew 0\n"
       "  cadre bench --device cuda --op gmm_nt --kernel sm90/gmm_128x256\n\n"
       "Dense cuBLAS is opened at run time; CADRE_CUBLAS names a library that the loader doesn't\n"
       "find. Without it shares of dense are missing. A result that fails its check ends in 1.");

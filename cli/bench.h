@@ -23,6 +23,8 @@ struct BenchOptions {
   double seconds = 0;               ///< cpu: for the timed rounds of a case; 0: the default
   bool small_pages = false;         ///< cpu: do not ask for huge pages for the operands
   std::string kernel;               ///< pinned, on a GPU; empty: what the library chooses
+  std::vector<int> skews;           ///< cuda: 0, 1; empty: both
+  std::vector<std::string> conditions;  ///< cuda: sustained, rested, mixed; empty: all
 };
 
 /// Measures, prints its table to stdout as it goes, and fills `results`, which the frame writes to

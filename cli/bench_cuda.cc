@@ -1,5 +1,6 @@
 // cadre bench --device cuda: the shapes of bench/shapes at full size, forward, dgrad, wgrad and
-// decode, each result checked first and then timed in turn with a dense cuBLAS product.
+// decode, each result checked first and then timed beside a dense cuBLAS product: sustained,
+// rested, and mixed with others.
 #include <fmt/core.h>
 
 #include <memory>
@@ -29,6 +30,7 @@ Table make_table() {
                 {"skew", 4, true},
                 {"case", 30},
                 {"type", 4},
+                {"condition", 9},
                 {"of dense", 8, true},
                 {"against", 14, true},
                 {"time", 9, true},
@@ -43,19 +45,22 @@ Status run_cuda(const BenchOptions& options, nlohmann::json* results, bool* chec
   // What is asked for is looked at first: a wrong name is the same error on every machine.
   const bench::CaseFilter filter = {.ops = options.ops,
                                     .shapes = options.shapes,
+                                    .skews = options.skews,
+                                    .conditions = options.conditions,
                                     .dtype = options.dtype,
                                     .kernel = options.kernel};
   std::vector<bench::CaseGroup> groups;
   if (Status status = make_case_groups(filter, &groups); !status.ok()) return status;
   if (groups.empty() && !wants_host_cost(filter)) {
     return Status::invalid(
-        "--op and --shape leave no case (decode shapes have no tgmm and no options)");
+        "--op, --shape, --skew and --condition leave no case (decode shapes have no tgmm and no "
+        "options; options and the portable kernels are timed mixed alone)");
   }
   std::unique_ptr<bench::CudaRunner> runner;
   if (Status status = bench::CudaRunner::make(&runner); !status.ok()) return status;
 
-  const CudaRun run = {.repeats = options.repeats > 0 ? options.repeats : kRepeats,
-                       .dense_library = runner->dense_library(),
+  const int repeats = options.repeats > 0 ? options.repeats : kRepeats;
+  const CudaRun run = {.dense_library = runner->dense_library(),
                        .driver_version = runner->driver_version(),
                        .copy_rate = runner->copy_rate()};
   *results = nlohmann::json::array({machine_row(run)});
@@ -76,23 +81,25 @@ Status run_cuda(const BenchOptions& options, nlohmann::json* results, bool* chec
     progress.show(text(i + 1, "/", groups.size(), "  ", group.shape.name, " ",
                        bench::op_of(group.pass), ", skew ", group.skew));
     std::vector<bench::Measurement> measurements;
-    Status status = runner->measure(group, run.repeats, &measurements);
+    Status status = runner->measure(group, repeats, &measurements);
     progress.clear();
     if (!status.ok()) return status;
     for (size_t j = 0; j < group.cases.size(); ++j) {
-      const nlohmann::json row = result_row(run, group, group.cases[j], measurements[j]);
-      table.row(table_cells(row));
+      for (const nlohmann::json& row : result_rows(group, group.cases[j], measurements[j])) {
+        table.row(table_cells(row));
+        results->push_back(row);
+      }
       const bench::Checked& check = measurements[j].check;
       if (!check.passed()) {
         *checks_passed = false;
         fmt::print("  wrong: {} elements not finite; {:.3g} times the tolerance at {}\n",
                    check.not_finite, check.ratio, check.where);
       }
-      results->push_back(row);
     }
   }
-  if (const std::string matrix = ratio_matrix(*results); !matrix.empty()) {
-    fmt::print("\n{}", matrix);
+  for (const bench::Condition condition : bench::kConditions) {
+    const std::string matrix = ratio_matrix(*results, condition);
+    if (!matrix.empty()) fmt::print("\n{}", matrix);
   }
   return {};
 }

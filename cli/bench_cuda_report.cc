@@ -17,12 +17,11 @@ std::string ratio_cell(const json& row, const char* field) {
   return row.contains(field) ? fmt::format("{:.3f}", row[field].get<double>()) : "";
 }
 
-}  // namespace
-
-json result_row(const CudaRun& run, const bench::CaseGroup& group, const bench::Case& measured_case,
-                const bench::Measurement& measured) {
+json result_row(const bench::CaseGroup& group, const bench::Case& measured_case,
+                const bench::Measurement& measured, const bench::Timing& timing) {
   const shapes::Shape& shape = group.shape;
-  const double median_s = measured.times.median_s;
+  const double median_s = timing.times.median_s;
+  const bool flushed = timing.condition != bench::Condition::kSustained;
   const double operations = 2.0 * static_cast<double>(shape.m()) * static_cast<double>(shape.k) *
                             static_cast<double>(shape.n);
   json row = {{"op", bench::op_of(group.pass)},
@@ -36,26 +35,29 @@ json result_row(const CudaRun& run, const bench::CaseGroup& group, const bench::
               {"n", shape.n},
               {"num_groups", shape.num_groups},
               {"kernel", measured.kernel},
-              {"flush", group.flush == bench::Flush::kRead ? "read" : "write"},
-              {"repeats", run.repeats},
+              {"condition", name_of(timing.condition)},
+              {"flush", !flushed                             ? "none"
+                        : group.flush == bench::Flush::kRead ? "read"
+                                                             : "write"},
+              {"repeats", timing.calls},
               {"median_s", median_s},
-              {"least_s", measured.times.least_s},
-              {"greatest_s", measured.times.greatest_s},
+              {"least_s", timing.times.least_s},
+              {"greatest_s", timing.times.greatest_s},
               {"gflops", operations / median_s * 1e-9},
               {"max_error", measured.check.max_error},
               {"error_over_tolerance", measured.check.ratio},
               {"elements_checked", measured.check.elements},
               {"checked", measured.check.passed()}};
-  if (measured.dense) {
-    row["of_dense"] = measured.dense->median_s / median_s;
-    row["dense_median_s"] = measured.dense->median_s;
-    row["dense_gflops"] = operations / measured.dense->median_s * 1e-9;
+  if (timing.dense) {
+    row["of_dense"] = timing.dense->median_s / median_s;
+    row["dense_median_s"] = timing.dense->median_s;
+    row["dense_gflops"] = operations / timing.dense->median_s * 1e-9;
   }
-  if (measured.baseline && measured_case.baseline != bench::Baseline::kNone) {
+  if (timing.baseline && measured_case.baseline != bench::Baseline::kNone) {
     const bool bf16 = measured_case.baseline == bench::Baseline::kBf16;
-    row[bf16 ? "of_bf16" : "of_plain"] = measured.baseline->median_s / median_s;
-    if (measured.dense && measured.baseline_dense) {
-      const double share = measured.baseline_dense->median_s / measured.baseline->median_s;
+    row[bf16 ? "of_bf16" : "of_plain"] = timing.baseline->median_s / median_s;
+    if (timing.dense && timing.baseline_dense) {
+      const double share = timing.baseline_dense->median_s / timing.baseline->median_s;
       row["of_bf16_share"] = row["of_dense"].get<double>() / share;
     }
   }
@@ -66,6 +68,17 @@ json result_row(const CudaRun& run, const bench::CaseGroup& group, const bench::
     row["weights_tb_per_s"] = weights / median_s * 1e-12;
   }
   return row;
+}
+
+}  // namespace
+
+json result_rows(const bench::CaseGroup& group, const bench::Case& measured_case,
+                 const bench::Measurement& measured) {
+  json rows = json::array();
+  for (const bench::Timing& timing : measured.timings) {
+    rows.push_back(result_row(group, measured_case, measured, timing));
+  }
+  return rows;
 }
 
 json machine_row(const CudaRun& run) {
@@ -93,6 +106,7 @@ std::vector<std::string> table_cells(const json& row) {
           fmt::format("{:.0f}", row["skew"].get<double>()),
           row["case"].get<std::string>() + (row["flush"] == "read" ? ", clean L2" : ""),
           row["dtype"].get<std::string>(),
+          row["condition"].get<std::string>(),
           ratio_cell(row, "of_dense"),
           other,
           format_seconds(row["median_s"].get<double>()),
@@ -104,12 +118,13 @@ std::vector<std::string> table_cells(const json& row) {
           row["kernel"].get<std::string>()};
 }
 
-std::string ratio_matrix(const json& rows) {
+std::string ratio_matrix(const json& rows, bench::Condition condition) {
   const std::vector<std::string> columns = {"forward", "dgrad", "wgrad", "wgrad f32 accumulate"};
   std::vector<std::string> shapes_in_order;
   std::map<std::string, std::map<std::string, std::map<double, double>>> ratios;
   for (const json& row : rows) {
     if (!row.contains("of_dense") || row["dtype"] != "bf16") continue;
+    if (row["condition"] != name_of(condition)) continue;
     const auto name = row["case"].get<std::string>();
     if (std::find(columns.begin(), columns.end(), name) == columns.end()) continue;
     const auto shape = row["shape"].get<std::string>();
@@ -117,9 +132,10 @@ std::string ratio_matrix(const json& rows) {
     ratios[shape][name][row["skew"].get<double>()] = row["of_dense"].get<double>();
   }
   if (ratios.empty()) return {};
-  std::string matrix = fmt::format("{:<20}", "bf16, of dense");
+  std::string matrix =
+      fmt::format("share of dense, {}, bf16, skew 0 / skew 1\n{:<20}", name_of(condition), "");
   for (const std::string& column : columns) matrix += fmt::format("  {:>20}", column);
-  matrix += "   (skew 0 / skew 1)\n";
+  matrix += "\n";
   for (const std::string& shape : shapes_in_order) {
     matrix += fmt::format("{:<20}", shape);
     for (const std::string& column : columns) {

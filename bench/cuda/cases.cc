@@ -8,7 +8,7 @@
 namespace cadre::bench {
 namespace {
 
-constexpr double kSkews[] = {0.0, 1.0};
+constexpr int kSkews[] = {0, 1};
 
 std::string_view pass_name(Pass pass) {
   switch (pass) {
@@ -74,11 +74,13 @@ void add_against(std::string_view other, Baseline baseline, Case added, CaseGrou
   group->cases.push_back(std::move(added));
 }
 
-/// The plain product in each dtype.
+/// The plain product in each dtype. The first is also timed alone; the others are there to be
+/// compared with it, in turn.
 void add_products(const std::vector<DType>& dtypes, CaseGroup* group) {
   const std::string name = text(group->decode() ? "decode " : "", pass_name(group->pass));
   for (const DType dtype : dtypes) {
-    add_against(name, Baseline::kBf16, {.name = name, .dtype = dtype}, group);
+    const bool alone = dtype == dtypes.front();
+    add_against(name, Baseline::kBf16, {.name = name, .dtype = dtype, .alone = alone}, group);
   }
 }
 
@@ -90,7 +92,7 @@ void add_main_grad(CaseGroup* group) {
   listed.list = true;
   Extras on_device = listed;
   on_device.list_on_device = true;
-  group->cases.push_back({.name = name, .extras = main_grad});
+  group->cases.push_back({.name = name, .extras = main_grad, .alone = true});
   add_against(name, Baseline::kPlain, {.name = name + ", list", .extras = listed}, group);
   add_against(name, Baseline::kPlain, {.name = name + ", list on device", .extras = on_device},
               group);
@@ -137,20 +139,32 @@ Status make_case_groups(const CaseFilter& filter, std::vector<CaseGroup>* groups
   constexpr int64_t kPortableRows = 512;  // an expert; fewer are not promised anything
   std::vector<shapes::Shape> found;
   std::vector<DType> dtypes;
+  std::vector<Condition> conditions;
   Status status = check_ops(filter.ops);
   if (status.ok()) status = find_shapes(filter.shapes, &found);
   if (status.ok()) status = find_dtypes(filter.dtype, &dtypes);
+  if (status.ok()) status = find_conditions(filter.conditions, &conditions);
   if (!status.ok()) return status;
 
-  const auto add = [groups, &filter](CaseGroup group) {
+  const auto add = [groups, &filter, &conditions](CaseGroup group) {
+    group.conditions = conditions;
+    if (!contains(conditions, Condition::kMixed)) {
+      // What is compared with another case is compared in turn.
+      std::erase_if(group.cases, [](const Case& one) { return !one.alone; });
+    }
     for (Case& one : group.cases) one.kernel = one.portable ? "" : filter.kernel;
     if (!group.cases.empty()) groups->push_back(std::move(group));
   };
   for (const shapes::Shape& shape : found) {
     const bool decode = shape.tag == "decode";
-    for (const double skew : kSkews) {
+    for (const int skew : kSkews) {
+      if (!filter.skews.empty() &&
+          std::find(filter.skews.begin(), filter.skews.end(), skew) == filter.skews.end()) {
+        continue;
+      }
       for (const Pass pass : {Pass::kForward, Pass::kDgrad, Pass::kWgrad}) {
-        const CaseGroup empty{.shape = shape, .skew = skew, .pass = pass, .dense = !decode};
+        const CaseGroup empty{
+            .shape = shape, .skew = static_cast<double>(skew), .pass = pass, .dense = !decode};
         CaseGroup group = empty;
         if (contains(filter.ops, op_of(pass)) && !(decode && pass == Pass::kWgrad)) {
           add_products(dtypes, &group);
@@ -158,6 +172,7 @@ Status make_case_groups(const CaseFilter& filter, std::vector<CaseGroup>* groups
         add(group);
         if (decode) {
           group.flush = Flush::kRead;
+          for (Case& one : group.cases) one.alone = false;
           add(group);
           continue;
         }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/cuda/conditions.h"
 #include "bench/shapes/shapes.h"
 #include "cadre/dtype.h"
 #include "cadre/status.h"
@@ -46,6 +47,7 @@ struct Case {
   DType dtype = DType::kBF16;
   Extras extras{};
   bool portable = false;                ///< held to the portable kernels
+  bool alone = false;                   ///< also timed sustained and rested, not only in turn
   std::string kernel{};                 ///< pinned; empty: what the library chooses
   Baseline baseline = Baseline::kNone;  ///< of_bf16 or of_plain in the results
   size_t baseline_case = 0;             ///< its index in the group
@@ -60,6 +62,7 @@ struct CaseGroup {
   Pass pass = Pass::kForward;
   Flush flush = Flush::kWrite;
   bool dense = true;
+  std::vector<Condition> conditions{};  ///< sustained and rested for the cases that are `alone`
   std::vector<Case> cases{};
 
   bool decode() const { return shape.tag == "decode"; }
@@ -69,8 +72,10 @@ struct CaseGroup {
 struct CaseFilter {
   std::vector<std::string> ops{};     ///< of kCudaOps
   std::vector<std::string> shapes{};  ///< names or tags of bench/shapes
-  std::string dtype{};                ///< bf16 or f16
-  std::string kernel{};               ///< pinned, for every case but the portable kernels' own
+  std::vector<int> skews{};           ///< 0 or 1
+  std::vector<std::string> conditions{};
+  std::string dtype{};   ///< bf16 or f16
+  std::string kernel{};  ///< pinned, for every case but the portable kernels' own
 };
 
 /// What --op takes: the products by op, the options of the epilogue, the portable kernels, and the

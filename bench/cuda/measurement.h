@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/cuda/conditions.h"
+
 namespace cadre::bench {
 
 struct Times {
@@ -31,15 +33,22 @@ struct Checked {
   bool passed() const { return elements > 0 && not_finite == 0 && ratio <= 1; }
 };
 
-/// One Case.
-struct Measurement {
-  std::string kernel{};  ///< the one that was chosen
+/// A case's times in one condition, and what they are compared with in the same one.
+struct Timing {
+  Condition condition = Condition::kMixed;
+  int calls = 0;  ///< that were timed
   Times times{};
-  Checked check{};
-  double used_groups = 0;                 ///< that have rows
   std::optional<Times> dense{};           ///< the dense product of the same m, k, n and dtype
   std::optional<Times> baseline{};        ///< the case that this one is compared with
   std::optional<Times> baseline_dense{};  ///< its dense product, where it is of another dtype
+};
+
+/// One Case.
+struct Measurement {
+  std::string kernel{};  ///< the one that was chosen
+  Checked check{};
+  double used_groups = 0;         ///< that have rows
+  std::vector<Timing> timings{};  ///< sustained, rested, mixed: those that were asked for
 };
 
 /// Host time of one call through the C API.

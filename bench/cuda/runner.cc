@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <stdexcept>
+#include <tuple>
 
 #include "bench/cuda/dense_product.h"
 #include "bench/cuda/host_cost.h"
@@ -56,10 +57,16 @@ class Runner final : public CudaRunner {
   }
 
  private:
+  using Call = std::function<void()>;
+
   void measure_or_throw(const CaseGroup& group, int repeats,
                         std::vector<Measurement>* measurements);
+  Timing time_alone(Condition condition, const Call& call, Flush flush) const;
+  /// Of a layer's dense product, which is the same for every skew and every case: timed once.
+  Times dense_alone(const CaseGroup& group, DType dtype, Condition condition, const Call& call);
 
   Timer timer_;
+  std::map<std::tuple<std::string, Pass, DType, Condition>, Times> dense_times_;
   DenseCublas dense_;
   std::string no_dense_;
   const std::string portable_name_ = portable_backend();
@@ -67,13 +74,32 @@ class Runner final : public CudaRunner {
   Context portable_{ContextOptions{.backend = portable_name_}};
 };
 
+Timing Runner::time_alone(Condition condition, const Call& call, Flush flush) const {
+  Timing timing{.condition = condition};
+  if (condition == Condition::kSustained) {
+    timing.times = timer_.sustained(call, &timing.calls);
+  } else {
+    timing.times = timer_.rested(call, flush);
+    timing.calls = kRestedCalls;
+  }
+  return timing;
+}
+
+Times Runner::dense_alone(const CaseGroup& group, DType dtype, Condition condition,
+                          const Call& call) {
+  const auto key = std::make_tuple(std::string(group.shape.name), group.pass, dtype, condition);
+  const auto found = dense_times_.find(key);
+  if (found != dense_times_.end()) return found->second;
+  return dense_times_[key] = time_alone(condition, call, group.flush).times;
+}
+
 void Runner::measure_or_throw(const CaseGroup& group, int repeats,
                               std::vector<Measurement>* measurements) {
   const bool with_dense = group.dense && has_dense();
   std::map<DType, LayerOfType> layers;
   std::vector<std::unique_ptr<Product>> products;
   std::vector<size_t> call_of_case;
-  std::vector<std::function<void()>> calls;
+  std::vector<Call> calls;
 
   for (const Case& wanted : group.cases) {
     LayerOfType& typed = layers[wanted.dtype];
@@ -101,18 +127,35 @@ void Runner::measure_or_throw(const CaseGroup& group, int repeats,
     calls.emplace_back([product = products.back().get()] { product->run(); });
   }
 
+  for (const Condition condition : group.conditions) {
+    if (condition == Condition::kMixed) continue;
+    for (size_t i = 0; i < group.cases.size(); ++i) {
+      const Case& wanted = group.cases[i];
+      if (!wanted.alone) continue;
+      Timing timing = time_alone(condition, calls[call_of_case[i]], group.flush);
+      if (with_dense) {
+        timing.dense =
+            dense_alone(group, wanted.dtype, condition, calls[layers[wanted.dtype].dense_call]);
+      }
+      (*measurements)[i].timings.push_back(timing);
+    }
+  }
+  if (!contains(group.conditions, Condition::kMixed)) return;
+
   const std::vector<Times> times = timer_.in_turn(calls, repeats, group.flush);
   for (size_t i = 0; i < group.cases.size(); ++i) {
     const Case& wanted = group.cases[i];
-    Measurement& measured = (*measurements)[i];
-    measured.times = times[call_of_case[i]];
-    if (with_dense) measured.dense = times[layers[wanted.dtype].dense_call];
-    if (wanted.baseline == Baseline::kNone) continue;
-    measured.baseline = times[call_of_case[wanted.baseline_case]];
-    const DType baseline_dtype = group.cases[wanted.baseline_case].dtype;
-    if (with_dense && baseline_dtype != wanted.dtype) {
-      measured.baseline_dense = times[layers[baseline_dtype].dense_call];
+    Timing timing{
+        .condition = Condition::kMixed, .calls = repeats, .times = times[call_of_case[i]]};
+    if (with_dense) timing.dense = times[layers[wanted.dtype].dense_call];
+    if (wanted.baseline != Baseline::kNone) {
+      timing.baseline = times[call_of_case[wanted.baseline_case]];
+      const DType baseline_dtype = group.cases[wanted.baseline_case].dtype;
+      if (with_dense && baseline_dtype != wanted.dtype) {
+        timing.baseline_dense = times[layers[baseline_dtype].dense_call];
+      }
     }
+    (*measurements)[i].timings.push_back(timing);
   }
 }
 

@@ -27,6 +27,7 @@ class CudaRunner {
   virtual double copy_rate() const = 0;
 
   /// A measurement for each case of the group. Cases whose check fails are timed all the same.
+  /// `repeats` is for the mixed condition; the others have their own numbers of calls.
   virtual Status measure(const CaseGroup& group, int repeats,
                          std::vector<Measurement>* measurements) = 0;
 

@@ -179,14 +179,17 @@ def row_of(program, times, error, of_bench):
 
 
 def bench_times(path):
-    """(op, shape) -> median seconds of the C++ benchmark's plain bf16 products without skew."""
+    """(op, shape) -> median seconds of the C++ benchmark's plain bf16 products without skew, mixed."""
     plain = ("forward", "dgrad", "wgrad")
     with open(path) as file:
         rows = json.load(file)["results"]
     return {
         (row["op"], row["shape"]): row["median_s"]
         for row in rows
-        if row["case"] in plain and row["dtype"] == row["out_dtype"] == "bf16" and row["skew"] == 0
+        if row["case"] in plain
+        and row["dtype"] == row["out_dtype"] == "bf16"
+        and row["skew"] == 0
+        and row.get("condition", "mixed") == "mixed"  # files of before had no other
     }
 
 

@@ -30,13 +30,24 @@ TEST(CliBenchCuda, BadNamesAreUsageErrorsOnEveryMachine) {
       {"--dtype f32", "--dtype = f32, expected bf16 or f16 on a GPU"},
       {"--dtype nonesuch", "--dtype = nonesuch, expected bf16"},
       {"--shape nonesuch", "--shape = nonesuch, expected one of train, decode, mixtral-8x7b-w13"},
-      {"--op tgmm --shape decode", "--op and --shape leave no case"},
+      {"--op tgmm --shape decode", "--op, --shape, --skew and --condition leave no case"},
+      {"--op options --condition rested", "--op, --shape, --skew and --condition leave no case"},
+      {"--condition cold", "--condition = cold, expected one of sustained, rested, mixed"},
+      {"--skew 2", "--skew"},
       {"--repeats 0", "--repeats"}};
   for (const auto& bad : cases) {
     const CliResult result = run_cli(std::string("bench --device cuda ") + bad.arguments);
     EXPECT_EQ(result.exit_code, 2) << bad.arguments;
     EXPECT_THAT(result.err, HasSubstr(bad.expected));
     EXPECT_EQ(result.out, "") << bad.arguments;
+  }
+}
+
+TEST(CliBenchCuda, ConditionsAndSkewsAreForAGpu) {
+  for (const char* option : {"--condition sustained", "--skew 0"}) {
+    const CliResult result = run_cli(std::string("bench --device cpu ") + option);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, HasSubstr("--skew or --condition, but --device = cpu, expected cuda"));
   }
 }
 
