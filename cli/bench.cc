@@ -97,7 +97,7 @@ int run(const BenchOptions& options, const std::string& json_path, const CLI::Ap
                                {"checks_passed", checks_passed},
                                {"results", std::move(results)}};
     if (options.device == "cpu") document["rivals"] = rivals_in_this_build();
-    if (Status status = replace_file(json_path, document.dump(2) + "\n"); !status.ok()) {
+    if (Status status = replace_file(json_path, result_text(document)); !status.ok()) {
       return report("bench", status);
     }
     fmt::print("wrote {}\n", json_path);

@@ -86,6 +86,22 @@ std::string quoted(const std::string& word) {
 
 }  // namespace
 
+std::string result_text(const nlohmann::json& document) {
+  std::string fields;
+  for (const auto& [name, value] : document.items()) {
+    std::string shown = value.dump();
+    if (name == "results" && value.is_array()) {
+      shown.clear();
+      for (const nlohmann::json& row : value) {
+        shown += text(shown.empty() ? "\n  " : ",\n  ", row.dump());
+      }
+      shown = text("[", shown, "\n ]");
+    }
+    fields += text(fields.empty() ? "" : ",", "\n ", nlohmann::json(name).dump(), ": ", shown);
+  }
+  return text("{", fields, "\n}\n");
+}
+
 Status check_replaceable(const std::string& path) {
   const fs::path target = target_of(path);
   std::error_code error;

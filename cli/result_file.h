@@ -10,6 +10,9 @@
 
 namespace cadre::cli {
 
+/// The document as text: a line for each field, and for each row of its "results".
+std::string result_text(const nlohmann::json& document);
+
 /// kInvalid where replace_file would fail. Leaves everything as it is, an older file included.
 Status check_replaceable(const std::string& path);
 

@@ -26,8 +26,19 @@ def write(path, command, machine, results):
         "environment": environment(),
         "results": results,
     }
-    Path(f"{path}.new").write_text(json.dumps(document, indent=1) + "\n")
+    Path(f"{path}.new").write_text(text_of(document))
     os.replace(f"{path}.new", f"{path}{_ENDING}")
+
+
+def text_of(document):
+    """A line for each field, and for each row of its "results", as `cadre bench --json` writes it."""
+    fields = []
+    for name, value in document.items():
+        shown = json.dumps(value)
+        if name == "results":
+            shown = "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]" if value else "[]"
+        fields.append(f" {json.dumps(name)}: {shown}")
+    return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
 def complete(path):

@@ -48,6 +48,18 @@ class ResultFile : public testing::Test {
   fs::path folder_;
 };
 
+TEST(ResultText, IsTheSameDocumentWithALineForEachRow) {
+  const json rows = {{{"case", "a \"quoted\" one"}, {"median_s", 0.125}}, {{"nested", {{"n", 1}}}}};
+  const json document = {{"schema", 2}, {"machine", {{"model", "x"}}}, {"results", rows}};
+  const std::string text = cli::result_text(document);
+  EXPECT_EQ(json::parse(text), document);
+  EXPECT_EQ(text,
+            "{\n \"machine\": {\"model\":\"x\"},\n \"results\": [\n"
+            "  {\"case\":\"a \\\"quoted\\\" one\",\"median_s\":0.125},\n"
+            "  {\"nested\":{\"n\":1}}\n ],\n \"schema\": 2\n}\n");
+  EXPECT_EQ(json::parse(cli::result_text({{"results", json::array()}}))["results"], json::array());
+}
+
 TEST_F(ResultFile, IsKeptByARunThatFails) {
   const struct {
     const char* arguments;
