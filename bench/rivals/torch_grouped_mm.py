@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """cadre.torch against torch's grouped_mm, a loop of torch.mm, cuBLAS's grouped call and Triton, in one process.
 
-Every result is checked first against products in float64 (outputs poisoned); then all contenders are timed in turn, in a
-new order every round, with an emptied L2, and medians are compared. Loops and cuBLAS's grouped call know the sizes on
+Every result is checked first against products in float64 (outputs poisoned); then all contenders are timed and medians are
+compared, in the conditions of docs/benchmarking.md: mixed (in turn, in a new order every round, with an emptied L2),
+sustained (each in a loop of its own) and rested (the first calls after a second of rest); a row for each. Loops and cuBLAS's grouped call know the sizes on
 the host; cadre, grouped_mm and Triton read them on the device. A rival that fails is left out, with its reason; cadre
 failing ends in 1.
 
     python bench/rivals/torch_grouped_mm.py --json bench/results/h200/rivals_torch.json
+    python bench/rivals/torch_grouped_mm.py --condition sustained --op forward --rival "torch grouped_mm"
     python bench/rivals/torch_grouped_mm.py --op forward --shape qwen3-30b-w2 --skew 0 --repeats 21
     python bench/rivals/torch_grouped_mm.py --device cpu            # a few small layers, no GPU needed
 """
 
 import argparse
+import math
 import platform
 import random
 import statistics
@@ -31,6 +34,13 @@ WARM_UP_S = 0.15
 FLUSH_BYTES = 256 << 20
 # Behind the flush the GPU spins for about 0.1 ms, so that a call from Python is queued before its time begins.
 SPIN_CYCLES = 180_000
+CONDITIONS = ("sustained", "rested", "mixed")
+# As in bench/cuda/conditions.h.
+REST_S = 1.0
+RESTED_CALLS = 10
+SUSTAINED_LEAD_S = 0.3
+SUSTAINED_BATCH_S = 0.01
+SUSTAINED_BATCHES = 11
 
 
 def shapes_of(device):
@@ -134,6 +144,38 @@ class Timer:
         medians = {name: statistics.median(values) for name, values in times.items()}
         return medians, len(times["cadre"])
 
+    def rested(self, call):
+        """The median of the first calls after a rest, each behind a flush."""
+        torch.cuda.synchronize()
+        time.sleep(REST_S)
+        return statistics.median(self.seconds(call) for _ in range(RESTED_CALLS))
+
+    def sustained(self, call):
+        """The median over batches of a loop of this call alone, without a flush, once it has run for a while."""
+        trial = self.batches(call, [4])[0] / 4
+        lead, batch = (
+            max(1, math.ceil(seconds / trial)) for seconds in (SUSTAINED_LEAD_S, SUSTAINED_BATCH_S)
+        )
+        return statistics.median(self.batches(call, [lead] + [batch] * SUSTAINED_BATCHES)[1:]) / batch
+
+    @staticmethod
+    def batches(call, counts):
+        """Seconds of so many calls each, all of them queued without a wait in between."""
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(len(counts) + 1)]
+        marks[0].record()
+        for mark, count in zip(marks[1:], counts):
+            for _ in range(count):
+                call()
+            mark.record()
+        marks[-1].synchronize()
+        return [a.elapsed_time(b) * 1e-3 for a, b in zip(marks, marks[1:])]
+
+    def alone(self, condition, calls):
+        """(the median of each, timed calls)"""
+        if condition == "rested":
+            return {name: self.rested(call) for name, call in calls.items()}, RESTED_CALLS
+        return {name: self.sustained(call) for name, call in calls.items()}, SUSTAINED_BATCHES
+
 
 def checked_calls(layer, options):
     """The calls whose results are right, and why the others were left out."""
@@ -155,25 +197,38 @@ def checked_calls(layer, options):
 
 
 def measure(name, case, skew, options, timer, deadline):
+    """A row for each condition."""
     layer = Layer(
         case, shapes_of(options.device)[name], skew, DTYPES[options.dtype], options.device
     )
     calls, left_out, errors = checked_calls(layer, options)
     dense = None if name.startswith("decode") else dense_of(layer)
     timed = {**calls, "dense": dense} if dense else calls
-    medians, rounds = timer.medians(timed, options.repeats, deadline)
+    rows = []
+    for condition in CONDITIONS:
+        if condition not in options.condition:
+            continue
+        if condition == "mixed":
+            medians, repeats = timer.medians(timed, options.repeats, deadline)
+        else:
+            medians, repeats = timer.alone(condition, timed)
+        row = row_of(layer, medians, errors, calls)
+        row |= {"shape": name, "skew": skew, "dtype": options.dtype, "condition": condition}
+        rows.append(row | {"repeats": repeats, "left_out": left_out})
+    return rows
+
+
+def row_of(layer, medians, errors, calls):
+    """What one condition's medians say of the contenders."""
+    case = layer.case
     ours = medians["cadre"]
     row = {
         "op": CASES[case],
         "case": case,
-        "shape": name,
-        "skew": skew,
-        "dtype": options.dtype,
         "m": layer.m,
         "k": layer.k,
         "n": layer.n,
         "num_groups": layer.experts,
-        "repeats": rounds,
         "median_s": ours,
         "gflops": layer.flops / ours / 1e9,
         "error_over_tolerance": errors["cadre"],
@@ -182,9 +237,8 @@ def measure(name, case, skew, options, timer, deadline):
             for rival in calls
             if rival != "cadre"
         },
-        "left_out": left_out,
     }
-    if dense:
+    if "dense" in medians:
         row["of_dense"] = medians["dense"] / ours
         row["dense_median_s"] = medians["dense"]
     if not case.startswith("wgrad"):
@@ -203,7 +257,7 @@ def print_row(row):
     ]
     rivals += [f"{name} left out" for name in row["left_out"]]
     print(
-        f"{row['shape']:24} {row['skew']:1} {row['case']:16} {', '.join(figures)};  times ours: {', '.join(rivals)}",
+        f"{row['shape']:24} {row['skew']:1} {row['case']:10} {row['condition']:9} {', '.join(figures)};  times ours: {', '.join(rivals)}",
         flush=True,
     )
 
@@ -223,7 +277,15 @@ def parse(arguments):
     parser.add_argument(
         "--skew", type=int, choices=[0, 1], action="append", help="default: 0 and 1"
     )
-    parser.add_argument("--repeats", type=int, default=11, help="timed calls of each (default 11)")
+    parser.add_argument(
+        "--condition",
+        action="append",
+        choices=CONDITIONS,
+        help="may be repeated; default: sustained and mixed, on a CPU mixed, which is all there is",
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=11, help="mixed: timed calls of each (default 11)"
+    )
     parser.add_argument(
         "--limit-s",
         type=float,
@@ -234,6 +296,11 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda, but torch sees no GPU here")
+    if options.device == "cpu" and set(options.condition or []) - {"mixed"}:
+        parser.error("--condition sustained and rested need --device cuda")
+    options.condition = options.condition or (
+        ["mixed"] if options.device == "cpu" else ["sustained", "mixed"]
+    )
     if options.repeats < 1:
         parser.error(f"--repeats {options.repeats}, expected 1 or more")
     for name in options.shape or []:
@@ -272,14 +339,14 @@ def main(arguments=None):
         if not (name.startswith("decode") and case.startswith("wgrad"))
     ]
     results, reasons = [], {}
-    for name, case, skew in rows:
+    for done, (name, case, skew) in enumerate(rows):
         now = time.perf_counter()
         # An equal share of what is left for each row.
-        deadline = now + (begin + options.limit_s - now) / (len(rows) - len(results))
-        row = measure(name, case, skew, options, timer, deadline)
-        results.append(row)
-        reasons.update(row["left_out"])
-        print_row(row)
+        deadline = now + (begin + options.limit_s - now) / (len(rows) - done)
+        for row in measure(name, case, skew, options, timer, deadline):
+            results.append(row)
+            reasons.update(row["left_out"])
+            print_row(row)
         if options.json:  # kept all along; an older file stays until the run is complete
             result_file.write(options.json, command, machine_of(options.device), results)
         if timer.cuda:

@@ -1,5 +1,6 @@
 """bench/rivals/torch_grouped_mm.py runs on a CPU, its result file holds what `make goals` reads, its check finds faults."""
 
+import importlib
 import json
 import py_compile
 import subprocess
@@ -37,7 +38,23 @@ def test_every_case_is_checked_timed_and_written(tmp_path):
         assert row["error_over_tolerance"] <= 1 and row["median_s"] > 0
         assert ("of_dense" in row) == (not row["shape"].startswith("decode"))
         assert ("weights_tb_per_s" in row) == (not row["case"].startswith("wgrad"))
+        assert row["condition"] == "mixed"
         assert f"{row['shape']:24} {row['skew']} {row['case']}" in done.stdout
+
+
+def test_a_sustained_call_is_timed_in_batches_behind_its_lead(monkeypatch):
+    monkeypatch.syspath_prepend(str(RIVALS))
+    timer = importlib.import_module("torch_grouped_mm").Timer("cpu")
+    asked = []
+
+    def batches(call, counts):  # a call takes 2 ms at first and 3 ms in the loop
+        asked.append(counts)
+        return [count * (2e-3 if len(asked) == 1 else 3e-3) for count in counts]
+
+    monkeypatch.setattr(timer, "batches", batches)
+    medians, calls = timer.alone("sustained", {"cadre": None})
+    assert asked == [[4], [150] + [5] * 11]  # 0.3 s, then batches of 10 ms
+    assert medians == pytest.approx({"cadre": 3e-3}) and calls == 11
 
 
 def test_filters():
@@ -55,6 +72,7 @@ def test_filters():
         (["--shape", "nonesuch"], "--shape nonesuch, expected one of small"),
         (["--op", "conv"], "invalid choice: 'conv'"),
         (["--repeats", "0"], "--repeats 0, expected 1 or more"),
+        (["--condition", "rested"], "--condition sustained and rested need --device cuda"),
     ],
 )
 def test_bad_usage(arguments, message):
