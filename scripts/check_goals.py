@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Compares committed benchmark results with the goals and prints each as met or missed, with the figure.
+"""Compares committed benchmark results with the goals and prints each as met or missed, with the figure and its worst row.
 
 usage: check_goals.py GOALS RESULTS_FOLDER [--strict]
 
-A goal holds for every row of the matching result files whose fields match `where` (a list means any of its
-values, * and ? stand for anything); the worst row counts. `metric` is a field, or two joined by "/" (their quotient); a dot goes into a nested
-field, and "rivals" is the time of the fastest rival over ours. The bar is `at_least` or `at_most`; a `floor` is what
-others reach already, and a goal that is missed says whether it holds; a `limit` says what bounds a goal that is missed, and
-never counts. A goal without any row is reported as not measured.
+A goal is about a table: all rows of the matching result files whose fields match `where` (a list means any of its values,
+* and ? stand for anything). Their geometric mean must be `at_least` or `at_most` the bar; the worst row is printed
+beside it and does not decide. `metric` is a field, or two joined by "/" (their quotient); a dot goes into a nested field,
+and "rivals" is the time of the fastest rival over ours. A row without a `condition` (see docs/benchmarking.md) counts
+as mixed. `limit` says what bounds a goal that is missed; it never counts. A goal without any row is not measured.
 With --strict anything but met is an error; otherwise only an unreadable file is.
 """
 import json
+import math
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -51,8 +52,8 @@ def matches(row, where):
 
 def rows_of(path):
     document = json.loads(path.read_text())
-    for row in document.get("results", document.get("rows", [])):
-        row = dict(row)
+    for row in document["results"]:
+        row = {"condition": "mixed"} | row
         if "num_groups" in row and "m" in row and row["num_groups"]:
             row["rows_per_group"] = row["m"] // row["num_groups"]
         yield row
@@ -66,17 +67,19 @@ def describe(row):
     return " ".join(dict.fromkeys(values))
 
 
+def shown(value):
+    return f"{value:.3f}" if abs(value) > 0.001 else f"{value:.2e}"
+
+
 def judge(goal, measured):
-    """The verdict on (value, row, device) triples, and the figure to print."""
+    """The verdict on (value, row) pairs, and the figures to print."""
     if not measured:
         return "not measured", ""
     upper = "at_most" in goal
-    value, worst, device = (max if upper else min)(measured)
-    met = value <= goal["at_most"] if upper else value >= goal["at_least"]
-    shown = f"{value:8.3f}" if abs(value) > 0.001 else f"{value:8.2e}"
-    figure = f"{shown}  worst of {len(measured)}: {device}: {worst}"
-    if not met and "floor" in goal:
-        figure += f" ({'above' if value >= goal['floor'] else 'BELOW'} the floor {goal['floor']})"
+    mean = math.exp(sum(math.log(value) for value, _ in measured) / len(measured))
+    met = mean <= goal["at_most"] if upper else mean >= goal["at_least"]
+    worst, where = (max if upper else min)(measured)
+    figure = f"{shown(mean):>9}  of {len(measured)}, worst {shown(worst)}: {where}"
     if not met and "limit" in goal:
         figure += f" (limit: {goal['limit']})"
     return "met" if met else "missed", figure
@@ -99,10 +102,10 @@ def main():
                 if matches(row, goal["where"]):
                     value = metric_of(row, goal["metric"])
                     if value is not None:
-                        measured.append((value, describe(row), path.parent.name))
+                        measured.append((value, describe(row)))
         verdict, figure = judge(goal, measured)
         counts[verdict] += 1
-        print(f"{verdict:13}{goal['name']:74} {bar_of(goal):<11}{figure}")
+        print(f"{verdict:13}{goal['name']:66} {bar_of(goal):<10}{figure}")
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     if "--strict" in sys.argv and (counts["missed"] or counts["not measured"]):
         sys.exit(1)

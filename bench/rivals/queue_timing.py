@@ -4,7 +4,8 @@ On a GPU JAX's dispatch of a first call and its waking from a wait take 0.2 to 0
 A program that keeps the GPU busy pays this once, so it must not be counted in with a few calls. Both clocks here therefore run
 from the end of one call to the end of another one, with everything queued before: JAX's as the host sees two results become
 ready, the library's by CUDA events. The host sees a result 0.1 to 0.3 ms late, now more and now less, so JAX's times scatter by a
-per cent or two around the right one. Longer timings are no better: the card's clock moves more in them (docs/benchmarking.md).
+per cent or two around the right one. Longer timings are no better: the card's clock moves more in them
+(docs/lab/2026-11-15-timing-jax.md).
 """
 
 import ctypes
