@@ -1,6 +1,7 @@
 // A Case: one call of an op, described without data. Data follow from its seed.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -24,6 +25,10 @@ struct Layout {
   int64_t gap_elements = 0;     ///< between the matrices of two groups
   bool explicit_offsets = false;  ///< kPacked: in shuffled order, with an offset for each group
 };
+
+/// What group sizes may be.
+inline constexpr std::array kIndexTypes = {DType::kI8,  DType::kU8,  DType::kI16, DType::kU16,
+                                           DType::kI32, DType::kU32, DType::kI64, DType::kU64};
 
 enum class Scalars { kDefault, kUniform, kPerGroup };
 /// Where C is: not given, given and exactly the output, or a tensor of its own.

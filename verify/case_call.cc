@@ -31,7 +31,7 @@ TensorView view(const std::optional<PlacedTensor>& tensor) {
 }
 
 GroupedTensor bias_of(const CaseData& data) {
-  return data.bias ? data.bias->vectors() : GroupedTensor{};
+  return data.bias ? data.bias->tensor() : GroupedTensor{};
 }
 
 /// What the products share.
@@ -106,7 +106,7 @@ GroupedGemmArgs grouped_gemm_args(const Case& c, const CaseData& data) {
 BiasGradArgs bias_grad_args(const Case& c, const CaseData& data) {
   return {.dy = data.lhs->matrix_view(),
           .group_sizes = data.sizes->sizes(),
-          .dbias = data.out ? data.out->vectors() : GroupedTensor{},
+          .dbias = data.out ? data.out->tensor() : GroupedTensor{},
           .dbias_scale = view(data.dbias_scale),
           .bias = bias_of(data),
           .bias_scale = view(data.bias_scale),

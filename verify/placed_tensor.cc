@@ -18,12 +18,7 @@ IndexArray::IndexArray(Memory& memory, const std::vector<int64_t>& values, DType
       device_(memory.device()) {
   for (size_t i = 0; i < values.size(); ++i) {
     std::byte* at = buffer_->before() + i * size_of(dtype);
-    const auto narrow = static_cast<uint32_t>(values[i]);  // the bits of i32 and u32 alike
-    if (dtype == DType::kI64) {
-      std::memcpy(at, &values[i], sizeof(int64_t));
-    } else {
-      std::memcpy(at, &narrow, sizeof(narrow));
-    }
+    std::memcpy(at, &values[i], size_of(dtype));  // little-endian: the low bytes of any integer
   }
   buffer_->upload();
 }
@@ -62,8 +57,7 @@ bool PlacedTensor::uniform() const {
 }
 
 int64_t PlacedTensor::row_stride(size_t matrix) const {
-  if (layout_.broadcast_rows) return 0;
-  return row_stride_ == 0 ? shapes_[matrix].cols : row_stride_;
+  return contiguous_ ? shapes_[matrix].cols : row_stride_;
 }
 
 void PlacedTensor::place(Random& random) {
@@ -75,10 +69,10 @@ void PlacedTensor::place(Random& random) {
   }
   const bool own_strides = layout_.form == Placement::kList || layout_.form == Placement::kPacked;
   const bool plain = layout_.row_padding == 0 && layout_.col_stride == 1 && !layout_.column_major &&
-                     !layout_.reverse_rows && !layout_.reverse_cols;
+                     !layout_.reverse_rows && !layout_.reverse_cols && !layout_.broadcast_rows;
   col_stride_ = layout_.col_stride;
   row_stride_ = most_cols * layout_.col_stride + layout_.row_padding;
-  if (own_strides && plain) row_stride_ = 0;
+  contiguous_ = own_strides && plain;
   if (layout_.column_major) {
     row_stride_ = layout_.col_stride;
     col_stride_ = most_rows * layout_.col_stride + layout_.row_padding;
@@ -179,7 +173,8 @@ GroupedTensor PlacedTensor::tensor(int64_t max_rows) const {
   const MatrixShape& first = shapes_.empty() ? shape_of_none_ : shapes_[0];
   tensor.rows = first.rows;
   tensor.cols = first.cols;
-  tensor.row_stride = row_stride_;
+  tensor.row_stride = contiguous_ ? 0 : row_stride_;
+  tensor.contiguous = contiguous_;
   tensor.col_stride = col_stride_;
   tensor.group_stride = group_stride_;
   if (!shapes_.empty()) tensor.data = address_of(0);
@@ -207,12 +202,6 @@ GroupedTensor PlacedTensor::tensor(int64_t max_rows) const {
   }
   // A bound of 0 would mean that there is none.
   if (offsets_) tensor.offsets = Extent(offsets_->sizes(), std::max<int64_t>(tensor.capacity, 1));
-  return tensor;
-}
-
-GroupedTensor PlacedTensor::vectors() const {
-  GroupedTensor tensor = this->tensor();
-  tensor.row_stride = 0;
   return tensor;
 }
 

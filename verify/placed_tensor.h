@@ -62,8 +62,6 @@ class PlacedTensor {
   /// The operand as an op takes it. A list of matrices with different row counts gets `max_rows`
   /// as its rows when that isn't negative, per-group extents otherwise.
   GroupedTensor tensor(int64_t max_rows = -1) const;
-  /// One vector of a group in each matrix.
-  GroupedTensor vectors() const;
   /// The only matrix, as a view of rank 2, or of rank 1 where it has one row.
   TensorView matrix_view() const;
   TensorView vector_view() const;
@@ -81,7 +79,8 @@ class PlacedTensor {
   std::vector<MatrixShape> shapes_;
   MatrixShape shape_of_none_;
   Layout layout_;
-  int64_t row_stride_ = 0;  ///< 0: each matrix without gaps
+  int64_t row_stride_ = 0;
+  bool contiguous_ = false;  ///< each matrix of its own row stride, its cols
   int64_t col_stride_ = 1;
   int64_t group_stride_ = 0;
   std::vector<int64_t> begins_;  ///< element [0, 0] of each matrix, from the buffer's begin

@@ -120,7 +120,6 @@ class Generator {
                                              : random_float(random_);
     case_.bias_dtype = random_float(random_);
     case_.scale_dtype = random_float(random_);
-    case_.sizes_dtype = random_.pick({DType::kI32, DType::kU32, DType::kI64});
     if (random_.chance(0.1)) case_.precision = Precision::kTf32;
   }
 
@@ -141,11 +140,21 @@ class Generator {
       case_.num_local_groups = random_.between(0, groups);
       case_.group_offset = random_.between(0, groups - case_.num_local_groups);
     }
+    choose_sizes_dtype();
     if (case_.op == Op::kGmm) {
       case_.tail = random_.chance(0.3)                     ? Tail::kUntouched
                    : case_.m == sum && random_.chance(0.3) ? Tail::kForbid
                                                            : Tail::kZero;
     }
+  }
+
+  /// Any type that holds every size and the group offset.
+  void choose_sizes_dtype() {
+    int64_t most = case_.group_offset;
+    for (int64_t size : case_.group_sizes) most = std::max(most, size);
+    const bool one_byte = most <= INT8_MAX;
+    case_.sizes_dtype =
+        kIndexTypes[static_cast<size_t>(random_.between(one_byte ? 0 : 2, kIndexTypes.size() - 1))];
   }
 
   void choose_grouped_dims() {

@@ -85,7 +85,7 @@ class Operand {
     if (uniform) return;
     value_->rows = {0, {rows_.data(), CADRE_I64, {CADRE_CPU, 0}, count}, 0};
     value_->cols = {0, {cols_.data(), CADRE_I64, {CADRE_CPU, 0}, count}, 0};
-    value_->row_stride = 0;
+    value_->contiguous = 1;
     value_->col_stride = 1;
   }
 
@@ -106,6 +106,7 @@ class Operand {
     value_->data = whole.data;
     value_->rows = extent(std::string(name) + ".rows", rows, form.at(kRows), form.at(kMaxRows));
     value_->cols = extent(std::string(name) + ".cols", cols, form.at(kCols), form.at(kMaxCols));
+    value_->contiguous = 1;
     value_->col_stride = 1;
     if (offsets)
       value_->offsets = extent(std::string(name) + ".offsets", offsets, 0, whole.shape[0]);

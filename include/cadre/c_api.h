@@ -52,7 +52,11 @@ enum {
   CADRE_U32 = 8,
   CADRE_E4M3 = 9,
   CADRE_E5M2 = 10,
-  CADRE_E8M0 = 11
+  CADRE_E8M0 = 11,
+  CADRE_I16 = 12, /* from here on: types of group sizes and offsets alone */
+  CADRE_U8 = 13,
+  CADRE_U16 = 14,
+  CADRE_U64 = 15
 };
 
 /* Bytes of one element; 0 for an unknown type. */
@@ -82,7 +86,7 @@ typedef struct cadre_tensor {
   int64_t strides[4];
 } cadre_tensor;
 
-/* `count` integers (CADRE_I32, CADRE_U32 or CADRE_I64) on the host or on the data's device. */
+/* `count` integers of any type (CADRE_I8 to CADRE_U64) on the host or on the data's device. */
 typedef struct cadre_sizes {
   const void* data;
   cadre_dtype dtype;
@@ -118,8 +122,11 @@ typedef struct cadre_grouped_tensor {
   cadre_extent rows;
   cadre_extent cols;
   int64_t group_stride; /* CADRE_STACKED */
-  int64_t row_stride;   /* 0 in a list or packed tensor: the matrix's cols */
+  int64_t row_stride;   /* a stride, whatever its value: 0 repeats one row */
   int64_t col_stride;
+  /* CADRE_LIST, CADRE_PACKED: not 0 where each matrix is row-major without gaps; then row_stride is
+   * not read and col_stride is 1. */
+  int32_t contiguous;
   cadre_extent offsets; /* CADRE_PACKED */
   int64_t capacity;     /* CADRE_PACKED: elements in the buffer */
 } cadre_grouped_tensor;

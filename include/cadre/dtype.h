@@ -23,6 +23,10 @@ enum class DType : int32_t {
   kE4M3 = 9,   ///< FP8 with 4 exponent bits (OCP "fn": no infinities)
   kE5M2 = 10,  ///< FP8 with 5 exponent bits
   kE8M0 = 11,  ///< power-of-two scales of the `mx` mode
+  kI16 = 12,   ///< from here on: types of group sizes and offsets alone
+  kU8 = 13,
+  kU16 = 14,
+  kU64 = 15,
 };
 
 /// Bytes of one element; 0 for a value outside the enumeration.
@@ -36,6 +40,9 @@ CADRE_API DType dtype_from_name(std::string_view name);
 
 /// f64, f32, bf16 or f16.
 CADRE_API bool is_float(DType dtype);
+
+/// Signed and unsigned integers of 8 to 64 bits: what group sizes, offsets and extents may be.
+CADRE_API bool is_integer(DType dtype);
 
 /// e4m3 or e5m2.
 CADRE_API bool is_fp8(DType dtype);

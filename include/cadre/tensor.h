@@ -41,7 +41,7 @@ struct CADRE_API TensorView {
   bool given() const { return rank >= 0; }
 };
 
-/// `count` integers of type i32, u32 or i64, on the host or on the device of the data.
+/// `count` integers of any type (i8 to u64), on the host or on the device of the data.
 struct CADRE_API GroupSizes {
   const void* data = nullptr;
   DType dtype = DType::kI32;
@@ -91,10 +91,10 @@ struct CADRE_API GroupedTensor {
   Extent rows{};  ///< rows of each matrix; for kRows, of the whole tensor
   Extent cols{};
   int64_t group_stride = 0;  ///< kStacked
-  /// 0 in a kList or kPacked tensor: each matrix is row-major without gaps (its stride is its
-  /// cols).
-  int64_t row_stride = 0;
+  int64_t row_stride = 0;    ///< a stride, whatever its value: 0 repeats one row
   int64_t col_stride = 1;
+  /// kList, kPacked: each matrix is row-major without gaps. row_stride isn't read, col_stride is 1.
+  bool contiguous = false;
 
   /// kPacked: element offset of each group; absent: the matrices lie back to back.
   Extent offsets{};
@@ -128,7 +128,7 @@ struct CADRE_API GroupScalars {
   bool varies() const { return per_group.given(); }
 };
 
-/// The first local group: a host value, or one i32, u32 or i64 on the device of the data.
+/// The first local group: a host value, or one integer of any type on the device of the data.
 struct CADRE_API GroupOffset {
   int64_t value = 0;
   const void* device_value = nullptr;

@@ -38,6 +38,7 @@ cadre_grouped_tensor to_c(const GroupedTensor& tensor) {
   result.group_stride = tensor.group_stride;
   result.row_stride = tensor.row_stride;
   result.col_stride = tensor.col_stride;
+  result.contiguous = tensor.contiguous ? 1 : 0;
   result.offsets = to_c(tensor.offsets);
   result.capacity = tensor.capacity;
   return result;

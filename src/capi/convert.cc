@@ -41,6 +41,7 @@ GroupedTensor grouped(const cadre_grouped_tensor* given) {
   result.group_stride = given->group_stride;
   result.row_stride = given->row_stride;
   result.col_stride = given->col_stride;
+  result.contiguous = given->contiguous != 0;
   result.offsets = extent(given->offsets);
   result.capacity = given->capacity;
   return result;

@@ -18,7 +18,8 @@ constexpr std::array kEntries = {
     Entry{DType::kF64, "f64", 8},   Entry{DType::kF32, "f32", 4},   Entry{DType::kBF16, "bf16", 2},
     Entry{DType::kF16, "f16", 2},   Entry{DType::kI8, "i8", 1},     Entry{DType::kI32, "i32", 4},
     Entry{DType::kI64, "i64", 8},   Entry{DType::kU32, "u32", 4},   Entry{DType::kE4M3, "e4m3", 1},
-    Entry{DType::kE5M2, "e5m2", 1}, Entry{DType::kE8M0, "e8m0", 1},
+    Entry{DType::kE5M2, "e5m2", 1}, Entry{DType::kE8M0, "e8m0", 1}, Entry{DType::kI16, "i16", 2},
+    Entry{DType::kU8, "u8", 1},     Entry{DType::kU16, "u16", 2},   Entry{DType::kU64, "u64", 8},
 };
 
 constexpr bool in_order() {
@@ -56,6 +57,22 @@ DType dtype_from_name(std::string_view name) {
 bool is_float(DType dtype) {
   return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kBF16 ||
          dtype == DType::kF16;
+}
+
+bool is_integer(DType dtype) {
+  switch (dtype) {
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kI16:
+    case DType::kU16:
+    case DType::kI32:
+    case DType::kU32:
+    case DType::kI64:
+    case DType::kU64:
+      return true;
+    default:
+      return false;
+  }
 }
 
 bool is_fp8(DType dtype) { return dtype == DType::kE4M3 || dtype == DType::kE5M2; }

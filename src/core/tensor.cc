@@ -86,6 +86,7 @@ GroupedTensor GroupedTensor::packed(void* data, DType dtype, int64_t num_groups,
   tensor.data = data;
   tensor.rows = rows;
   tensor.cols = cols;
+  tensor.contiguous = true;
   tensor.capacity = capacity;
   return tensor;
 }

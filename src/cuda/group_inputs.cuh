@@ -12,17 +12,37 @@ namespace cadre::cuda {
 /// Threads of a block that scans: one group a thread and step.
 inline constexpr int kScanThreads = 512;
 
-__device__ __forceinline__ int64_t read_form(const void* data, SizesForm form, int64_t index) {
+/// Sizes of less than 32 bits are rare: their code stays off the path on which a kernel starts.
+__device__ __forceinline__ bool is_narrow(SizesForm form) { return form < SizesForm::kI32; }
+
+/// Element `index` in a form that isn't narrow. A u64 above 2^63 - 1 reads as negative, and is as
+/// bad as a negative size.
+__device__ __forceinline__ int64_t read_wide_form(const void* data, SizesForm form, int64_t index) {
   switch (form) {
     case SizesForm::kI32:
       return static_cast<const int32_t*>(data)[index];
     case SizesForm::kU32:
       return static_cast<const uint32_t*>(data)[index];
-    case SizesForm::kI64:
-      return static_cast<const int64_t*>(data)[index];
-    default:
+    case SizesForm::kOffsets:
       return static_cast<const int64_t*>(data)[index + 1] -
              static_cast<const int64_t*>(data)[index];
+    default:  // kI64 and kU64
+      return static_cast<const int64_t*>(data)[index];
+  }
+}
+
+__device__ __forceinline__ int64_t read_form(const void* data, SizesForm form, int64_t index) {
+  switch (form) {
+    case SizesForm::kI8:
+      return static_cast<const int8_t*>(data)[index];
+    case SizesForm::kU8:
+      return static_cast<const uint8_t*>(data)[index];
+    case SizesForm::kI16:
+      return static_cast<const int16_t*>(data)[index];
+    case SizesForm::kU16:
+      return static_cast<const uint16_t*>(data)[index];
+    default:
+      return read_wide_form(data, form, index);
   }
 }
 

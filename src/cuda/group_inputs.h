@@ -12,8 +12,11 @@
 
 namespace cadre::cuda {
 
-/// How the sizes lie on the device. Plain: it travels as a kernel parameter.
-enum class SizesForm : int32_t { kI32, kU32, kI64, kOffsets };
+/// How the sizes lie on the device. Plain: it travels as a kernel parameter. Forms of less than 32
+/// bits come first.
+enum class SizesForm : int32_t { kI8, kU8, kI16, kU16, kI32, kU32, kI64, kU64, kOffsets };
+
+SizesForm form_of(DType dtype);
 
 struct GroupInputs {
   const void* sizes = nullptr;  ///< num_groups sizes, or num_groups + 1 offsets for kOffsets

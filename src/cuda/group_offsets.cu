@@ -9,12 +9,28 @@ __global__ void __launch_bounds__(kScanThreads)
   scan_groups(inputs, offsets);
 }
 
-SizesForm form_of(DType dtype) {
-  if (dtype == DType::kI32) return SizesForm::kI32;
-  return dtype == DType::kU32 ? SizesForm::kU32 : SizesForm::kI64;
-}
-
 }  // namespace
+
+SizesForm form_of(DType dtype) {
+  switch (dtype) {
+    case DType::kI8:
+      return SizesForm::kI8;
+    case DType::kU8:
+      return SizesForm::kU8;
+    case DType::kI16:
+      return SizesForm::kI16;
+    case DType::kU16:
+      return SizesForm::kU16;
+    case DType::kI32:
+      return SizesForm::kI32;
+    case DType::kU32:
+      return SizesForm::kU32;
+    case DType::kU64:
+      return SizesForm::kU64;
+    default:
+      return SizesForm::kI64;
+  }
+}
 
 GroupInputs group_inputs(const Launch& launch, const plan::Problem& problem,
                          const GroupSizes& sizes, const std::vector<int64_t>& host_offsets,

@@ -70,7 +70,9 @@ void Checker::extent(std::string_view argument, std::string_view dim, const Exte
   }
   for (int64_t i = 0; i < extent.per_group.count; ++i) {
     const int64_t value = plan::read_index(extent.per_group.data, extent.per_group.dtype, i);
-    expect(value >= 0, joined(name, "[", i, "]"), value, "0 or more");
+    if (value >= 0) continue;
+    expect(false, joined(name, "[", i, "]"),
+           plan::index_text(extent.per_group.data, extent.per_group.dtype, i), "0 or more");
   }
 }
 
@@ -94,6 +96,14 @@ void Checker::grouped(std::string_view argument, const GroupedTensor& tensor,
   extent(argument, "cols", tensor.cols, tensor);
   if (!ok()) return;
 
+  if (tensor.contiguous) {
+    expect(tensor.placement == Placement::kList || tensor.placement == Placement::kPacked,
+           joined(argument, ".contiguous"), "true",
+           joined("false in ", placement_name(tensor.placement), ", which has strides"));
+    expect(tensor.col_stride == 1, joined(argument, ".col_stride"), tensor.col_stride,
+           "1 because it is contiguous");
+    if (!ok()) return;
+  }
   const bool varies = tensor.rows.varies() || tensor.cols.varies();
   if (varies && tensor.placement != Placement::kList && tensor.placement != Placement::kPacked) {
     fail(argument, ": per-group dims in ", placement_name(tensor.placement),

@@ -36,7 +36,7 @@ bool same_positions(const GroupedTensor& a, const GroupedTensor& b) {
 bool same_memory(const GroupedTensor& a, const GroupedTensor& b) {
   if (a.placement != b.placement || a.dtype != b.dtype || a.data != b.data ||
       a.group_stride != b.group_stride || a.row_stride != b.row_stride ||
-      a.col_stride != b.col_stride) {
+      a.col_stride != b.col_stride || a.contiguous != b.contiguous) {
     return false;
   }
   if (a.placement == Placement::kPacked) return same_positions(a, b);
@@ -58,8 +58,11 @@ plan::OperandLayout layout_of(const GroupedTensor& tensor) {
   plan::OperandLayout layout{.placement = tensor.placement,
                              .dtype = tensor.dtype,
                              .group_stride = tensor.group_stride,
-                             .row_stride = tensor.row_stride,
-                             .col_stride = tensor.col_stride};
+                             .row_stride = tensor.contiguous && !tensor.cols.varies()
+                                               ? tensor.cols.uniform
+                                               : tensor.row_stride,
+                             .col_stride = tensor.col_stride,
+                             .contiguous = tensor.contiguous};
   if (tensor.placement != Placement::kList) {
     layout.alignment_bytes = alignment_of(tensor.data);
   } else if (tensor.pointers_device.kind == DeviceKind::kCpu) {
@@ -180,9 +183,7 @@ void check_overlaps(Checker& checker, const Call& call, std::string_view output)
     const bool none = out.placement == Placement::kList && out.num_groups == 0;
     const int64_t matrices = stacked ? out.num_groups : none ? 0 : 1;
     const int64_t dims[3] = {matrices, out.rows.uniform, out.cols.uniform};
-    const int64_t row_stride = out.placement == Placement::kList && out.row_stride == 0
-                                   ? out.cols.uniform
-                                   : out.row_stride;
+    const int64_t row_stride = plan::row_stride_of(out, {dims[1], dims[2]});
     const int64_t strides[3] = {out.group_stride, row_stride, out.col_stride};
     if (overlaps_itself(dims, strides)) {
       checker.fail(output, " overlaps itself (strides ", strides[0], ", ", strides[1], ", ",

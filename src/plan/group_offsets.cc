@@ -20,19 +20,32 @@ int64_t read_as(const void* data, int64_t index) {
 
 int64_t read_index(const void* data, DType dtype, int64_t index) {
   switch (dtype) {
+    case DType::kI8:
+      return read_as<int8_t>(data, index);
+    case DType::kU8:
+      return read_as<uint8_t>(data, index);
+    case DType::kI16:
+      return read_as<int16_t>(data, index);
+    case DType::kU16:
+      return read_as<uint16_t>(data, index);
     case DType::kI32:
       return read_as<int32_t>(data, index);
     case DType::kU32:
       return read_as<uint32_t>(data, index);
-    default:
+    default:  // i64 and u64
       return read_as<int64_t>(data, index);
   }
 }
 
+std::string index_text(const void* data, DType dtype, int64_t index) {
+  const int64_t value = read_index(data, dtype, index);
+  return dtype == DType::kU64 ? text(static_cast<uint64_t>(value)) : text(value);
+}
+
 Status check_index_array(std::string_view op, std::string_view argument, const GroupSizes& sizes) {
-  if (sizes.dtype != DType::kI32 && sizes.dtype != DType::kU32 && sizes.dtype != DType::kI64) {
-    return Status::invalid(
-        text(op, ": ", argument, ".dtype = ", name_of(sizes.dtype), ", expected i32, u32 or i64"));
+  if (!is_integer(sizes.dtype)) {
+    return Status::invalid(text(op, ": ", argument, ".dtype = ", name_of(sizes.dtype),
+                                ", expected an integer type (i8 to i64, u8 to u64)"));
   }
   if (sizes.count < 0) {
     return Status::invalid(
@@ -52,11 +65,12 @@ Status make_group_offsets(std::string_view op, const GroupSizes& sizes, int64_t 
   int64_t sum = 0;
   for (int64_t i = 0; i < sizes.count; ++i) {
     const int64_t size = read_index(sizes.data, sizes.dtype, i);
-    if (size < 0) {
+    if (size < 0 && sizes.dtype != DType::kU64) {
       return Status::invalid(text(op, ": group_sizes[", i, "] = ", size, ", expected 0 or more"));
     }
-    if (size > m - sum) {  // written so that it can't overflow
-      return Status::invalid(text(op, ": sum of group_sizes[0..", i, "] = ", sum, " + ", size,
+    if (size < 0 || size > m - sum) {  // written so that it can't overflow
+      return Status::invalid(text(op, ": sum of group_sizes[0..", i, "] = ", sum, " + ",
+                                  index_text(sizes.data, sizes.dtype, i),
                                   ", expected at most m = ", m));
     }
     sum += size;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,8 +12,12 @@
 
 namespace cadre::plan {
 
-/// Element `index` of an i32, u32 or i64 array in host memory.
+/// Element `index` of an array of integers in host memory; negative for a u64 above 2^63 - 1, which
+/// every caller refuses.
 int64_t read_index(const void* data, DType dtype, int64_t index);
+
+/// The same element as the caller wrote it, for messages.
+std::string index_text(const void* data, DType dtype, int64_t index);
 
 /// Checks dtype, count and pointer of an index array, naming it `argument` in errors.
 Status check_index_array(std::string_view op, std::string_view argument, const GroupSizes& sizes);

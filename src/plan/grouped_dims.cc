@@ -19,8 +19,7 @@ MatrixDims dims_of(const GroupedTensor& tensor, int64_t group) {
 }
 
 int64_t row_stride_of(const GroupedTensor& tensor, const MatrixDims& dims) {
-  const bool own = tensor.placement == Placement::kList || tensor.placement == Placement::kPacked;
-  return own && tensor.row_stride == 0 ? dims.cols : tensor.row_stride;
+  return tensor.contiguous ? dims.cols : tensor.row_stride;
 }
 
 int64_t packed_begin(const GroupedTensor& tensor, int64_t group, int64_t next) {

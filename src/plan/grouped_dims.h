@@ -21,7 +21,7 @@ int64_t value_of(const Extent& extent, int64_t group);
 
 MatrixDims dims_of(const GroupedTensor& tensor, int64_t group);
 
-/// Row stride of a matrix: the tensor's, or the matrix's cols where the tensor has none.
+/// Row stride of a matrix: the tensor's, or the matrix's cols where the tensor is contiguous.
 int64_t row_stride_of(const GroupedTensor& tensor, const MatrixDims& dims);
 
 /// Element where group i of a packed tensor starts: its explicit offset, or `next`.

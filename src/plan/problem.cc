@@ -63,6 +63,7 @@ size_t hash_of(const Problem& p) {
     mix(layout->group_stride);
     mix(layout->row_stride);
     mix(layout->col_stride);
+    mix(layout->contiguous);
     mix(layout->alignment_bytes);
   }
   for (int64_t value : {p.m, p.k, p.n, p.num_groups, p.num_local_groups, p.average_rows})

@@ -157,7 +157,7 @@ Failures pointer_lists(const Subject& subject, const DTypes& types) {
 
 Failures sizes_of_every_type(const Subject& subject, const DTypes& types) {
   std::vector<Case> cases;
-  for (DType dtype : {DType::kI32, DType::kU32, DType::kI64}) {
+  for (DType dtype : verify::kIndexTypes) {
     Case c = basic(types);
     c.sizes_dtype = dtype;
     cases.push_back(c);

@@ -73,13 +73,11 @@ class GpuArray {
   void store(int64_t index, double value) {
     store_rounded(buffer().before(), dtype_, index, value);
   }
-  /// Integers: i32, u32 or i64.
+  /// Integers of any type.
   void set(const std::vector<int64_t>& values) {
+    const size_t size = size_of(dtype_);  // little-endian: the low bytes of any integer
     for (size_t i = 0; i < values.size(); ++i) {
-      const auto narrow = static_cast<int32_t>(values[i]);
-      const size_t size = size_of(dtype_);
-      std::memcpy(buffer().before() + i * size,
-                  dtype_ == DType::kI64 ? static_cast<const void*>(&values[i]) : &narrow, size);
+      std::memcpy(buffer().before() + i * size, &values[i], size);
     }
     buffer().upload();
   }

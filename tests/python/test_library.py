@@ -132,6 +132,10 @@ def test_structs_are_those_of_the_header(tmp_path):
     for constant in (
         "F64",
         "E8M0",
+        "I16",
+        "U8",
+        "U16",
+        "U64",
         "ROWS",
         "PACKED",
         "CUDA",

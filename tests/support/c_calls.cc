@@ -53,6 +53,7 @@ class Grouped {
                                    t.group_stride,
                                    t.row_stride,
                                    t.col_stride,
+                                   t.contiguous ? 1 : 0,
                                    to_c(t.offsets),
                                    t.capacity};
   }

@@ -139,7 +139,7 @@ const Row<GmmArgs> kGmmRows[] = {
     {"negative count", [](GmmArgs& g, Arrays&) { g.group_sizes.count = -1; },
      "gmm: group_sizes.count = -1, expected 0 or more"},
     {"sizes that are no integers", [](GmmArgs& g, Arrays&) { g.group_sizes.dtype = DType::kF32; },
-     "gmm: group_sizes.dtype = f32, expected i32, u32 or i64"},
+     "gmm: group_sizes.dtype = f32, expected an integer type (i8 to i64, u8 to u64)"},
     {"negative size", [](GmmArgs& g, Arrays& a) { g.group_sizes.data = a.negative; },
      "gmm: group_sizes[1] = -1, expected 0 or more"},
     {"negative size read as unsigned",

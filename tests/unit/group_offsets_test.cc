@@ -13,6 +13,26 @@ namespace {
 template <typename T>
 struct DTypeOf;
 template <>
+struct DTypeOf<int8_t> {
+  static constexpr DType value = DType::kI8;
+};
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = DType::kU8;
+};
+template <>
+struct DTypeOf<int16_t> {
+  static constexpr DType value = DType::kI16;
+};
+template <>
+struct DTypeOf<uint16_t> {
+  static constexpr DType value = DType::kU16;
+};
+template <>
+struct DTypeOf<uint64_t> {
+  static constexpr DType value = DType::kU64;
+};
+template <>
 struct DTypeOf<int32_t> {
   static constexpr DType value = DType::kI32;
 };
@@ -59,6 +79,34 @@ TEST(GroupOffsets, SumsOfNarrowSizesAreWide) {
   EXPECT_EQ(offsets, (std::vector<int64_t>{0, 3000000000, 7000000000}));
 }
 
+template <typename T>
+class SizesOf : public testing::Test {};
+using IntegerTypes =
+    testing::Types<int8_t, uint8_t, int16_t, uint16_t, int32_t, uint32_t, int64_t, uint64_t>;
+TYPED_TEST_SUITE(SizesOf, IntegerTypes);
+
+TYPED_TEST(SizesOf, AnyIntegerTypeAreRead) {
+  constexpr TypeParam kLargest = std::numeric_limits<TypeParam>::max();
+  std::vector<int64_t> offsets;
+  ASSERT_TRUE(offsets_of<TypeParam>({100, 0, 27}, 127, &offsets, Tail::kForbid).ok());
+  EXPECT_EQ(offsets, (std::vector<int64_t>{0, 100, 100, 127}));
+  if constexpr (sizeof(TypeParam) < 8) {
+    ASSERT_TRUE(offsets_of<TypeParam>({kLargest, kLargest}, int64_t{1} << 40, &offsets).ok());
+    EXPECT_EQ(offsets.back(), 2 * static_cast<int64_t>(kLargest));
+  } else {
+    EXPECT_NE(error_of<TypeParam>({1, kLargest}, std::numeric_limits<int64_t>::max()), "");
+  }
+  if constexpr (std::is_signed_v<TypeParam>) {
+    EXPECT_EQ(error_of<TypeParam>({3, -7}, 12), "gmm: group_sizes[1] = -7, expected 0 or more");
+  }
+}
+
+TEST(GroupOffsets, SizesAbove63BitsAreNamedAsTheCallerWroteThem) {
+  EXPECT_EQ(error_of<uint64_t>({3, 1ull << 63}, std::numeric_limits<int64_t>::max()),
+            "gmm: sum of group_sizes[0..1] = 3 + 9223372036854775808, expected at most m = "
+            "9223372036854775807");
+}
+
 TEST(GroupOffsets, BadSizesAreNamed) {
   EXPECT_EQ(error_of<int32_t>({3, -1, 5}, 12), "gmm: group_sizes[1] = -1, expected 0 or more");
   EXPECT_EQ(error_of<int64_t>({3, 5, 5}, 12),
@@ -81,7 +129,7 @@ TEST(GroupOffsets, SumsThatOverflow64BitsAreCaught) {
 TEST(GroupOffsets, IndexArraysAreChecked) {
   const int32_t value = 0;
   EXPECT_EQ(check_index_array("gmm", "group_sizes", {&value, DType::kF32, 1}).message(),
-            "gmm: group_sizes.dtype = f32, expected i32, u32 or i64");
+            "gmm: group_sizes.dtype = f32, expected an integer type (i8 to i64, u8 to u64)");
   EXPECT_EQ(check_index_array("gmm", "group_sizes", {&value, DType::kI32, -1}).message(),
             "gmm: group_sizes.count = -1, expected 0 or more");
   EXPECT_EQ(check_index_array("gmm", "group_sizes", {nullptr, DType::kI32, 3}).message(),

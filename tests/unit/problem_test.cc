@@ -42,6 +42,7 @@ const std::vector<std::function<void(Problem&)>>& changes() {
       [](Problem& p) { p.rhs.placement = Placement::kList; },
       [](Problem& p) { p.rhs.group_stride = 5; },
       [](Problem& p) { p.out.row_stride = 5; },
+      [](Problem& p) { p.out.contiguous = true; },
       [](Problem& p) { p.lhs.col_stride = 2; },
       [](Problem& p) { p.lhs.alignment_bytes = 16; },
       [](Problem& p) { p.c.placement = Placement::kRows; },

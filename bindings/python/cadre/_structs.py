@@ -5,7 +5,7 @@ from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_vo
 
 OK, INVALID, UNSUPPORTED, INTERNAL = 0, 1, 2, 3
 
-F64, F32, BF16, F16, I8, I32, I64, U32, E4M3, E5M2, E8M0 = range(1, 12)
+F64, F32, BF16, F16, I8, I32, I64, U32, E4M3, E5M2, E8M0, I16, U8, U16, U64 = range(1, 16)
 
 CPU, CUDA = 0, 1
 
@@ -55,6 +55,7 @@ class GroupedTensor(ctypes.Structure):
         ("group_stride", c_int64),
         ("row_stride", c_int64),
         ("col_stride", c_int64),
+        ("contiguous", c_int32),
         ("offsets", Extent),
         ("capacity", c_int64),
     ]

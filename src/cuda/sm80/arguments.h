@@ -26,6 +26,7 @@ struct TensorArguments {
   int64_t group_stride = 0;
   int64_t row_stride = 0;
   int64_t col_stride = 1;
+  bool contiguous = false;  ///< a matrix's row stride is its cols
   ExtentArguments rows{}, cols{}, offsets{};
   int64_t capacity = 0;
 };

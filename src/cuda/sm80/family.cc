@@ -52,10 +52,9 @@ bool fills_wide_tiles(const plan::Problem& problem, const cuda::DeviceProperties
 }
 
 /// 16 bytes at a time in every group, as far as the host knows.
-bool is_vector(const plan::OperandLayout& layout, int64_t columns) {
+bool is_vector(const plan::OperandLayout& layout) {
   const auto size = static_cast<int64_t>(size_of(layout.dtype));
-  const bool default_stride = layout.placement == Placement::kList && layout.row_stride == 0;
-  const int64_t row_bytes = (default_stride ? columns : layout.row_stride) * size;
+  const int64_t row_bytes = layout.row_stride * size;
   return layout.col_stride == 1 && layout.alignment_bytes >= 16 && row_bytes > 0 &&
          row_bytes <= INT32_MAX && row_bytes % 16 == 0 &&
          (layout.placement != Placement::kStacked || layout.group_stride * size % 16 == 0);
@@ -84,13 +83,8 @@ bool takes_even_tiles(const plan::Problem& problem, const cuda::DeviceProperties
     return false;
   }
   plan::OperandLayout rhs = problem.rhs;
-  bool transposed = problem.transpose_rhs;
-  if (is_turned(rhs)) {
-    std::swap(rhs.row_stride, rhs.col_stride);
-    transposed = !transposed;
-  }
-  return is_vector(problem.lhs, problem.k) && is_vector(rhs, transposed ? problem.k : problem.n) &&
-         is_vector(problem.out, problem.n);
+  if (is_turned(rhs)) std::swap(rhs.row_stride, rhs.col_stride);
+  return is_vector(problem.lhs) && is_vector(rhs) && is_vector(problem.out);
 }
 
 /// Rows that are worth some slices, a deep sum, and some tiles for each multiprocessor, since

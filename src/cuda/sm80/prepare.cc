@@ -6,18 +6,13 @@
 namespace cadre::sm80 {
 namespace {
 
-cuda::SizesForm form_of(DType dtype) {
-  if (dtype == DType::kI32) return cuda::SizesForm::kI32;
-  return dtype == DType::kU32 ? cuda::SizesForm::kU32 : cuda::SizesForm::kI64;
-}
-
 ExtentArguments extent_arguments(const Extent& extent, cuda::CarriedWords* words) {
   ExtentArguments args{.uniform = extent.uniform, .max = extent.max};
   if (!extent.varies()) return args;
   const GroupSizes& values = extent.per_group;
   if (values.device.kind == DeviceKind::kCuda) {
     args.values = values.data;
-    args.form = form_of(values.dtype);
+    args.form = cuda::form_of(values.dtype);
     return args;
   }
   // Host values were checked by the op.
@@ -38,12 +33,9 @@ TensorArguments tensor_arguments(const GroupedTensor& tensor, cuda::CarriedWords
                        .group_stride = tensor.group_stride,
                        .row_stride = tensor.row_stride,
                        .col_stride = tensor.col_stride,
+                       .contiguous = tensor.contiguous,
                        .capacity = tensor.capacity};
-  const bool uniform = !tensor.rows.varies() && !tensor.cols.varies();
-  // A list of one shape and without a stride has rows without gaps.
-  if (tensor.placement == Placement::kList && uniform && tensor.row_stride == 0) {
-    args.row_stride = tensor.cols.uniform;
-  }
+  if (tensor.contiguous && !tensor.cols.varies()) args.row_stride = tensor.cols.uniform;
   args.rows = extent_arguments(tensor.rows, words);
   args.cols = extent_arguments(tensor.cols, words);
   if (tensor.placement == Placement::kPacked) {

@@ -48,8 +48,7 @@ __device__ bool read_dims(const TensorArguments& tensor, int64_t group, Matrix* 
              nullptr};
   const bool good = in_range(tensor.rows, matrix->rows) && in_range(tensor.cols, matrix->cols);
   if (!good) matrix->rows = matrix->cols = 0;
-  const bool own = tensor.placement == Placement::kList || tensor.placement == Placement::kPacked;
-  if (own && tensor.row_stride == 0) matrix->row_stride = matrix->cols;
+  if (tensor.contiguous) matrix->row_stride = matrix->cols;
   return good;
 }
 

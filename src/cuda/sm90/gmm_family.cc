@@ -39,9 +39,8 @@ struct WeightsLayout {
 
 bool weights_layout(const plan::Problem& problem, WeightsLayout* layout) {
   const plan::OperandLayout& rhs = problem.rhs;
-  const int64_t columns = problem.transpose_rhs ? problem.k : problem.n;
   if (rhs.col_stride == 1) {
-    *layout = {problem.transpose_rhs, rhs.row_stride != 0 ? rhs.row_stride : columns};
+    *layout = {problem.transpose_rhs, rhs.row_stride};
     return true;
   }
   *layout = {!problem.transpose_rhs, rhs.col_stride};
@@ -75,10 +74,6 @@ std::string refuse_operand(std::string_view name, const plan::OperandLayout& lay
   return {};
 }
 
-int64_t list_row_stride(const plan::OperandLayout& layout, int64_t columns) {
-  return layout.row_stride != 0 ? layout.row_stride : columns;
-}
-
 std::string refuse(const plan::Problem& problem) {
   if (problem.op != plan::Op::kGmm) return "computes gmm alone";
   const DType dtype = problem.lhs.dtype;
@@ -110,13 +105,12 @@ std::string refuse(const plan::Problem& problem) {
                             {rhs_columns, weights.row_stride, problem.num_local_groups});
   }
   if (reason.empty()) {
-    reason =
-        refuse_operand("out", problem.out, {problem.n, list_row_stride(problem.out, problem.n)});
+    reason = refuse_operand("out", problem.out, {problem.n, problem.out.row_stride});
   }
   if (reason.empty() && problem.has_beta && problem.c.given()) {
     if (problem.c.dtype != problem.out.dtype) return "c must be of out's type";
     if (problem.c.col_stride != 1) return "c: rows aren't contiguous";
-    reason = refuse_operand("c", problem.c, {problem.n, list_row_stride(problem.c, problem.n)});
+    reason = refuse_operand("c", problem.c, {problem.n, problem.c.row_stride});
   }
   return reason;
 }
@@ -226,13 +220,13 @@ class GmmFamily final : public cuda::KernelFamily {
     call.rhs_row_stride = weights.row_stride;
     call.rhs_list = words.add_list(operands.rhs);
     call.out = operands.out.data;
-    call.out_stride = list_row_stride(problem.out, problem.n);
+    call.out_stride = problem.out.row_stride;
     call.out_list = words.add_list(operands.out);
     call.epilogue = epilogue_arguments(operands, &words);
     call.epilogue.has_c = problem.has_beta;
     if (problem.has_beta) {
       call.c = operands.c.data;
-      call.c_stride = operands.c.row_stride != 0 ? operands.c.row_stride : problem.n;
+      call.c_stride = problem.c.given() ? problem.c.row_stride : problem.out.row_stride;
       call.c_list = problem.c.given() ? words.add_list(operands.c) : call.out_list;
       if (problem.c.placement == Placement::kList) call.list_rows = operands.c.rows.uniform;
     }

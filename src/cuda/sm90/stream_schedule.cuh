@@ -15,12 +15,13 @@ __device__ bool find_first(const GmmArguments& args, Tile& tile) {
   constexpr int kMaxTokenTiles = 3;         // GroupWindow may cut larger groups in its own way
   const cuda::GroupInputs& groups = args.groups;
   if (groups.group_offset_pointer != nullptr || groups.num_local != groups.num_groups ||
-      groups.group_offset != 0 || args.epilogue.has_c || args.m > kMaxRows) {
+      groups.group_offset != 0 || args.epilogue.has_c || args.m > kMaxRows ||
+      cuda::is_narrow(groups.form)) {
     return false;
   }
   const int lane = threadIdx.x % 32;
   const int64_t size =
-      lane < groups.num_groups ? cuda::read_form(groups.sizes, groups.form, lane) : 0;
+      lane < groups.num_groups ? cuda::read_wide_form(groups.sizes, groups.form, lane) : 0;
   const bool ordinary = size >= 0 && size <= args.m && size <= args.list_rows &&
                         size <= kMaxTokenTiles * Traits::kTokens;
   const int rows = ordinary ? static_cast<int>(size) : 0;

@@ -16,16 +16,14 @@ namespace {
 constexpr int64_t kMaxExtent = int64_t{1} << 30;  // coordinates of the copy engine
 
 /// Empty, or why the copy engine can't read or write this operand.
-std::string refuse_layout(const char* name, const plan::OperandLayout& layout, int64_t columns) {
+std::string refuse_layout(const char* name, const plan::OperandLayout& layout) {
   const auto size = static_cast<int64_t>(size_of(layout.dtype));
-  const bool default_stride = layout.placement == Placement::kList && layout.row_stride == 0;
-  const int64_t row_stride = default_stride ? columns : layout.row_stride;
   if (layout.col_stride != 1) return text(name, ".col_stride = ", layout.col_stride, ", needs 1");
   if (layout.alignment_bytes < 16 && !is_unread_list(layout)) {
     return text(name, " is aligned to ", layout.alignment_bytes, " bytes, needs 16");
   }
-  if (row_stride <= 0 || row_stride * size % 16 != 0) {
-    return text(name, ".row_stride = ", row_stride, " x ", size,
+  if (layout.row_stride <= 0 || layout.row_stride * size % 16 != 0) {
+    return text(name, ".row_stride = ", layout.row_stride, " x ", size,
                 " bytes, needs a positive multiple of 16");
   }
   if (layout.placement == Placement::kStacked &&
@@ -54,10 +52,10 @@ std::string refuse(const plan::Problem& problem, const cuda::DeviceProperties& d
     return text("needs c of out's type ", name_of(output), ", not ", name_of(problem.c.dtype));
   }
   if (std::max({problem.m, problem.k, problem.n}) > kMaxExtent) return "m, k or n is above 2^30";
-  std::string reason = refuse_layout("lhs", problem.lhs, problem.k);
-  if (reason.empty()) reason = refuse_layout("rhs", problem.rhs, problem.n);
-  if (reason.empty()) reason = refuse_layout("out", problem.out, problem.n);
-  if (reason.empty() && problem.c.given()) reason = refuse_layout("c", problem.c, problem.n);
+  std::string reason = refuse_layout("lhs", problem.lhs);
+  if (reason.empty()) reason = refuse_layout("rhs", problem.rhs);
+  if (reason.empty()) reason = refuse_layout("out", problem.out);
+  if (reason.empty() && problem.c.given()) reason = refuse_layout("c", problem.c);
   return reason;
 }
 
