@@ -365,11 +365,6 @@ CASES = {
         ValueError,
         r"grouped_gemm: a.strides\[0\] = 2, expected 1",
     ),
-    "compat, both transposed": (
-        lambda: T.compat.grouped_gemm.gmm(lhs(), rhs(), SIZES, trans_a=True, trans_b=True),
-        ValueError,
-        "trans_a and trans_b = True",
-    ),
 }
 
 

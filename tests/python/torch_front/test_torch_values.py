@@ -200,19 +200,6 @@ def test_grouped_mm_takes_what_torch_rejects(device):
         )
 
 
-@pytest.mark.parametrize("trans_b", [False, True])
-def test_compat_grouped_gemm(device, trans_b):
-    a = random(7, 5, device=device)
-    b = random(3, *((4, 5) if trans_b else (5, 4)), device=device)
-    out = cadre.torch.compat.grouped_gemm.gmm(a, b, torch.tensor([2, 0, 5]), trans_b=trans_b)
-    expected, magnitude = oracle.gmm(as_numpy(a), as_numpy(b), [2, 0, 5], transpose_rhs=trans_b)
-    assert_close(out, expected, magnitude, 5, "float64")
-    weights = cadre.torch.compat.grouped_gemm.gmm(
-        a, random(7, 3, device=device), [2, 0, 5], trans_a=True
-    )
-    assert weights.shape == (3, 5, 3)
-
-
 @pytest.mark.parametrize("form", ["stacked", "list", "packed"])
 @pytest.mark.parametrize("transa", [False, True])
 @pytest.mark.parametrize("transb", [False, True])

@@ -18,7 +18,6 @@ from ._grouped_linear import GroupedLinear
 from ._grouped_mm import grouped_mm
 from ._grouped_tensor import GroupedTensor
 from . import compat
-from .compat import grouped_gemm as _compat_grouped_gemm
 
 __all__ = [
     "GroupedLinear",

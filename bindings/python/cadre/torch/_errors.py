@@ -41,3 +41,9 @@ def translated(op, error, tensors):
         message = _DTYPE_NAME.sub(lambda name: str(_dtypes.NAMES[name.group()]), message)
         return exception_for(int(coded.group(1)), message)
     return error
+
+
+def renamed(error, words):
+    """The same exception in the caller's words. `words`: from those of the op that raised it to those of the call."""
+    pattern = re.compile(rf"\b({'|'.join(words)})\b")
+    return type(error)(pattern.sub(lambda word: words[word.group()], str(error)))

@@ -1,0 +1,19 @@
+"""grouped_gemm.ops: the product with its gradients."""
+
+from ..._errors import renamed
+from ..._functional import gmm as _gmm
+from . import backend
+
+__all__ = ["backend", "gmm"]
+
+
+def gmm(a, b, batch_sizes, trans_b=False):
+    """a [m, k] times b [g, k, n] ([g, n, k] with trans_b) for each group of rows.
+
+    Beyond the original: any device, float type and strides; batch_sizes of any integer type, on the host or the device;
+    rows that no group covers become zero; differentiable any number of times.
+    """
+    try:
+        return _gmm(a, b, batch_sizes, transpose_rhs=trans_b)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise renamed(error, backend.WORDS) from None
