@@ -107,7 +107,8 @@ def test_delayed_gradients_of_grouped_linear_replay(stacked):
         K,
         N,
         device="cuda",
-        stacked=stacked,
+        single_grouped_weight=stacked,
+        single_grouped_bias=stacked,
         delay_wgrad_compute=True,
         fuse_wgrad_accumulation=True,
     )

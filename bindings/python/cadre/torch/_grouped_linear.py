@@ -1,32 +1,43 @@
-"""GroupedLinear: a linear layer for each expert, with Transformer Engine's argument names. Its passes with buffers of the
-caller's are in _linear_pass.py."""
+"""GroupedLinear: a linear layer for each expert, with Transformer Engine's signatures. Its parameters are in
+_linear_parameters.py, its passes with buffers of the caller's in _linear_pass.py."""
 
 import collections
 
 import torch
 
 from .._errors import wrong_type, wrong_value
-from . import _arguments, _linear_pass
+from . import _arguments, _linear_parameters, _linear_pass
+from ._errors import renamed
 from ._functional import gmm
+from ._linear_parameters import one_or_list
 
 _OP = "GroupedLinear"
+_WORDS = {
+    "gmm": _OP,
+    "lhs": "inp",
+    "rhs": "weight",
+    "group_sizes": "m_splits",
+    "bias_scale": "scales",
+    "tail = forbid": "strict_splits = True",
+}
 
 
-def _default_init(weight):
-    torch.nn.init.normal_(weight, mean=0.0, std=0.023)
-
-
-class GroupedLinear(torch.nn.Module):
+class GroupedLinear(_linear_parameters.ExpertParameters):
     """y[r] = x[r] @ weight_g^T + scales[r] * bias_g, g the expert of row r.
 
     num_gemms experts of in_features x out_features. Parameters are weight0, weight1, ... ([out, in] each) and bias0, ...;
-    or, with stacked=True, one weight [num_gemms, out, in] and one bias [num_gemms, out].
+    or one weight [num_gemms, out, in] with single_grouped_weight, one bias [num_gemms, out] with single_grouped_bias.
+    State dicts of either form load into either.
 
-    bias, return_bias, params_dtype, device, init_method, get_rng_state_tracker, rng_tracker_name: as in Transformer Engine.
-    delay_wgrad_compute: backward leaves the weights' gradients to backward_dw(). fuse_wgrad_accumulation: they are added
-    to each weight's main_grad (or replace it, where the weight's overwrite_main_grad is true). save_original_input changes
-    nothing: it is always the input itself that is saved. Tensor parallelism and its overlaps are not done here: asking for
-    them is an error.
+    The positional arguments are Transformer Engine's. delay_wgrad_compute: backward leaves the weights' gradients to
+    backward_dw(). fuse_wgrad_accumulation: they are added to each weight's main_grad (or replace it, if the weight's
+    overwrite_main_grad is true or the call says is_first_microbatch=True). With tp_size (or a tp_group) above 1 the module
+    holds one shard: out_features / tp_size in parallel_mode "column", in_features / tp_size in "row"; it never
+    communicates, and takes no bias then. save_original_input and use_grouped_tensor change nothing here: the input itself
+    is always saved, and there is one path for every form. ub_overlap_rs and ub_overlap_ag are refused, as in the original.
+
+    Beyond the original: dtype, another name of params_dtype; strict_splits=True refuses splits that don't cover every row;
+    device=None is torch's default device.
     """
 
     def __init__(
@@ -51,135 +62,118 @@ class GroupedLinear(torch.nn.Module):
         ub_name=None,
         delay_wgrad_compute=False,
         save_original_input=False,
+        single_grouped_weight=False,
+        single_grouped_bias=False,
+        name=None,
+        use_grouped_tensor=None,
         *,
-        stacked=False,
+        dtype=None,
+        strict_splits=False,
     ):
         super().__init__()
-        _refuse_parallelism(
-            sequence_parallel=(sequence_parallel, False),
-            tp_size=(tp_size, 1),
-            parallel_mode=(parallel_mode, None),
-            ub_overlap_rs=(ub_overlap_rs, False),
-            ub_overlap_ag=(ub_overlap_ag, False),
-        )
-        for name, value in (
-            ("num_gemms", num_gemms),
-            ("in_features", in_features),
-            ("out_features", out_features),
-        ):
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise wrong_type(_OP, name, value, "an int")
-            if value < 1:
-                raise wrong_value(_OP, name, value, "1 or more")
-        self.num_gemms, self.in_features, self.out_features = num_gemms, in_features, out_features
-        self.use_bias, self.return_bias, self.stacked = bool(bias), bool(return_bias), bool(stacked)
+        for argument, value in (("ub_overlap_rs", ub_overlap_rs), ("ub_overlap_ag", ub_overlap_ag)):
+            if value:
+                raise wrong_value(_OP, argument, value, "False: nothing is communicated here")
+        if use_grouped_tensor is not None and not isinstance(use_grouped_tensor, bool):
+            raise wrong_type(_OP, "use_grouped_tensor", use_grouped_tensor, "a bool or None")
+        self.params_dtype = _linear_parameters.parameter_dtype(params_dtype, dtype)
+        self.num_gemms = _linear_parameters.positive_int("num_gemms", num_gemms)
+        self.in_features = _linear_parameters.positive_int("in_features", in_features)
+        self.out_features = _linear_parameters.positive_int("out_features", out_features)
+        self._take_shard(tp_group, tp_size, parallel_mode, bool(bias))
+        self.sequence_parallel = self.tp_size > 1 and bool(sequence_parallel)
+        self.use_bias, self.return_bias = bool(bias), bool(return_bias)
+        self.apply_bias = self.use_bias and not self.return_bias
         self.fuse_wgrad_accumulation = bool(fuse_wgrad_accumulation)
         self.delay_wgrad_compute = bool(delay_wgrad_compute)
+        self.single_grouped_weight = bool(single_grouped_weight)
+        self.single_grouped_bias = bool(single_grouped_bias)
+        self.save_original_input, self.use_grouped_tensor = save_original_input, use_grouped_tensor
+        self.strict_splits = bool(strict_splits)
+        self.name, self.ub_name = name, ub_name
+        self.init_method = init_method or _linear_parameters.default_init
+        self.get_rng_state_tracker, self.rng_tracker_name = get_rng_state_tracker, rng_tracker_name
         self._pending = collections.deque()
         self._betas = {}
         self._hooks = []
-        self._make_parameters(device, params_dtype)
-        self.reset_parameters(init_method or _default_init, get_rng_state_tracker, rng_tracker_name)
+        self._make_parameters(device, self.params_dtype)
 
-    def _make_parameters(self, device, dtype):
-        def parameter(*shape):
-            return torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-
-        n, k = self.out_features, self.in_features
-        if self.stacked:
-            self.weight = parameter(self.num_gemms, n, k)
-            if self.use_bias:
-                self.bias = parameter(self.num_gemms, n)
-            return
-        for i in range(self.num_gemms):
-            self.register_parameter(f"weight{i}", parameter(n, k))
-        for i in range(self.num_gemms if self.use_bias else 0):
-            self.register_parameter(f"bias{i}", parameter(n))
-
-    def reset_parameters(
-        self, init_method=_default_init, get_rng_state_tracker=None, rng_tracker_name=None
-    ):
-        """Each expert's weight by init_method, inside the tracker's fork where one is given; biases become zero."""
-
-        def fill():
-            with torch.no_grad():
-                for weight in self.weight if self.stacked else self.weights():
-                    init_method(weight)
-                for bias in self.biases():
-                    bias.zero_()
-
-        if get_rng_state_tracker is None:
-            fill()
-            return
-        with get_rng_state_tracker().fork(*([rng_tracker_name] if rng_tracker_name else [])):
-            fill()
-
-    def weights(self):
-        """The weight parameters: one for each expert, or the stacked one alone."""
-        return (
-            [self.weight]
-            if self.stacked
-            else [getattr(self, f"weight{i}") for i in range(self.num_gemms)]
-        )
-
-    def biases(self):
-        """The bias parameters, in the form of the weights; none without bias."""
-        if not self.use_bias:
-            return []
-        return (
-            [self.bias]
-            if self.stacked
-            else [getattr(self, f"bias{i}") for i in range(self.num_gemms)]
-        )
+    def _take_shard(self, tp_group, tp_size, parallel_mode, bias):
+        if parallel_mode not in ("row", "column", None):
+            raise wrong_value(_OP, "parallel_mode", repr(parallel_mode), "'row', 'column' or None")
+        if tp_group is not None:
+            tp_size = torch.distributed.get_world_size(tp_group)
+        self.tp_group, self.tp_size = tp_group, _linear_parameters.positive_int("tp_size", tp_size)
+        self.parallel_mode = parallel_mode
+        if tp_size > 1 and bias:
+            expected = f"False for tp_size = {tp_size}, because nothing is communicated here"
+            raise wrong_value(_OP, "bias", True, expected)
+        if parallel_mode == "column":
+            self.out_features = _linear_parameters.shard_size(
+                "out_features", self.out_features, tp_size
+            )
+        elif parallel_mode == "row":
+            self.in_features = _linear_parameters.shard_size(
+                "in_features", self.in_features, tp_size
+            )
 
     def forward(
-        self, inp, m_splits, scales=None, is_first_microbatch=None, *, out=None, grad_input=None
+        self, inp, m_splits, is_first_microbatch=None, out=None, dgrad_out=None, *, scales=None
     ):
         """inp [..., in_features]; m_splits: rows of each expert, a list or a tensor on either device; scales [rows].
 
-        `out` takes the result and grad_input the gradient of inp, both [rows, features]. is_first_microbatch is for
-        quantised weights, of which there are none here. Returns y, or (y, biases) with return_bias.
+        `out` takes the result and dgrad_out the gradient of inp, both [rows, features]; their rows behind the last split
+        keep what they hold. is_first_microbatch=True has main_grad replaced instead of added to. Returns y, or with
+        return_bias (y, bias), where bias is the list of biases, or the parameter itself with single_grouped_bias.
         """
         if not isinstance(inp, torch.Tensor):
             raise wrong_type(_OP, "inp", inp, "a torch.Tensor")
         if inp.dim() < 2 or inp.shape[-1] != self.in_features:
-            raise wrong_value(
-                _OP, "inp.shape", tuple(inp.shape), f"[..., in_features = {self.in_features}]"
-            )
+            expected = f"[..., in_features = {self.in_features}]"
+            raise wrong_value(_OP, "inp.shape", list(inp.shape), expected)
         splits = _arguments.sizes(_OP, "m_splits", m_splits)
         if splits.dim() != 1 or splits.shape[0] != self.num_gemms:
-            raise wrong_value(
-                _OP,
-                "m_splits.shape",
-                tuple(splits.shape),
-                f"({self.num_gemms},): one for each expert",
-            )
-        applied = self.biases() if self.use_bias and not self.return_bias else []
-        if scales is not None and not applied:
-            raise wrong_value(
-                _OP, "scales", "given", "None: they scale a bias, and none is added here"
-            )
-        if grad_input is not None and inp.is_leaf and inp.requires_grad:
-            expected = "None, because inp is a leaf: its .grad would be the buffer itself"
-            raise wrong_value(_OP, "grad_input", "given", expected)
-        x = inp.reshape(-1, self.in_features)
-        own_pass = (
-            self.delay_wgrad_compute
-            or self.fuse_wgrad_accumulation
-            or out is not None
-            or grad_input is not None
-        )
-        if own_pass:
-            y = _linear_pass.run(self, x, splits, scales, applied, out, grad_input)
-        else:
-            weights, bias = self.weights(), applied or None
-            if self.stacked:
-                weights, bias = weights[0], bias[0] if bias else None
-            y = gmm(x, weights, splits, transpose_rhs=True, bias=bias, bias_scale=scales)
+            expected = f"[{self.num_gemms}]: one for each expert"
+            raise wrong_value(_OP, "m_splits.shape", list(splits.shape), expected)
+        if not isinstance(is_first_microbatch, (bool, type(None))):
+            raise wrong_type(_OP, "is_first_microbatch", is_first_microbatch, "a bool or None")
+        if scales is not None and not self.apply_bias:
+            expected = "None: they scale a bias, and none is added here"
+            raise wrong_value(_OP, "scales", "given", expected)
+        try:
+            if (
+                self.delay_wgrad_compute
+                or self.fuse_wgrad_accumulation
+                or out is not None
+                or dgrad_out is not None
+            ):
+                buffers = _linear_pass.Buffers(out, dgrad_out, is_first_microbatch)
+                y = _linear_pass.run(self, inp, splits, scales, buffers)
+            else:
+                y = gmm(
+                    inp.reshape(-1, self.in_features),
+                    one_or_list(self.weights(), self.single_grouped_weight),
+                    splits,
+                    transpose_rhs=True,
+                    bias=one_or_list(self.biases(), self.single_grouped_bias)
+                    if self.apply_bias
+                    else None,
+                    bias_scale=scales,
+                    tail="forbid" if self.strict_splits else "zero",
+                )
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise renamed(error, _WORDS) from None
         y = y.view(*inp.shape[:-1], self.out_features)
-        if not self.return_bias:
-            return y
-        return y, (self.biases() if self.use_bias else [None] * self.num_gemms)
+        return (y, self._returned_bias()) if self.return_bias else y
+
+    def _returned_bias(self):
+        if not self.use_bias:
+            return [None] * self.num_gemms
+        return one_or_list(self.biases(), self.single_grouped_bias)
+
+    def need_backward_dw(self):
+        """Whether backward leaves the weights' gradients to backward_dw()."""
+        return self.delay_wgrad_compute
 
     def backward_dw(self):
         """Computes the oldest weight gradient that backward left, adding to what .grad (or main_grad) holds.
@@ -197,16 +191,12 @@ class GroupedLinear(torch.nn.Module):
         """Weight gradients that wait for backward_dw()."""
         return len(self._pending)
 
-    def register_wgrad_accumulation_and_reduce_hooks(self, hook):
-        """Has `hook` called after every backward_dw() that computed something."""
-        self._hooks.append(hook)
+    def register_wgrad_accumulation_and_reduce_hooks(self, wgrad_accumulation_and_reduce_hook):
+        """Has the hook called after every backward_dw() that computed something."""
+        self._hooks.append(wgrad_accumulation_and_reduce_hook)
 
     def extra_repr(self):
-        form = ", stacked=True" if self.stacked else ""
-        return f"{self.num_gemms}, in_features={self.in_features}, out_features={self.out_features}, bias={self.use_bias}{form}"
-
-
-def _refuse_parallelism(**arguments):
-    for name, (value, only) in arguments.items():
-        if value != only:
-            raise wrong_value(_OP, name, repr(value), f"{only!r}: shard the experts instead")
+        parts = [f"{self.num_gemms}, in_features={self.in_features}"]
+        parts += [f"out_features={self.out_features}, bias={self.use_bias}"]
+        flags = ("single_grouped_weight", "single_grouped_bias", "strict_splits")
+        return ", ".join(parts + [f"{flag}=True" for flag in flags if getattr(self, flag)])

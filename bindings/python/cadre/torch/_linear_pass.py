@@ -1,213 +1,241 @@
-"""GroupedLinear's forward and backward with buffers of the caller's: out, grad_input, main_grad, delayed gradients.
+"""GroupedLinear's forward and backward with buffers of the caller's: out, dgrad_out, main_grad, delayed gradients.
 
 Everything is checked before anything is computed. The weights' gradients never pass through autograd here: they are
-written where they belong, so no second copy of them exists.
+written where they belong, so no second copy of them exists. torch.compile doesn't trace these passes, which live by what
+they write outside the graph: it breaks the graph here, or with fullgraph=True says so.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from .._errors import wrong_value
-from . import _arguments
-from ._functional import bias_grad, gmm, tgmm
+from .._errors import wrong_type, wrong_value
+from . import _arguments, _dtypes, _main_grad
+from ._calls import call
+from ._errors import renamed
+from ._functional import gmm, tgmm
+from ._linear_parameters import check_float, one_or_list
 
+_bias_grad = torch.ops.cadre.bias_grad.default
+_bias_scale_grad = torch.ops.cadre.bias_scale_grad.default
 _OP = "GroupedLinear"
+_DGRAD_WORDS = {"gmm": _OP, "lhs": "grad of y", "rhs": "weight", "out": "dgrad_out"}
 
 
-def run(module, x, splits, scales, biases, out, grad_input):
+class Buffers(NamedTuple):
+    """What a call gives beside its operands; a tuple, which autograd doesn't look into for inputs changed in place."""
+
+    out: torch.Tensor | None
+    dgrad_out: torch.Tensor | None
+    is_first_microbatch: bool | None
+
+
+@torch.compiler.disable
+def run(module, inp, splits, scales, buffers):
+    _check(module, inp, buffers)
     weights = module.weights()
-    wanting = [weight.requires_grad for weight in weights]
+    biases = module.biases() if module.apply_bias else []
+    return _Pass.apply(module, len(weights), buffers, inp, splits, scales, *weights, *biases)
+
+
+def _check(module, inp, buffers):
+    wanting = [weight.requires_grad for weight in module.weights()]
     if any(wanting) and not all(wanting):
-        raise wrong_value(
-            _OP, f"weight{wanting.index(False)}.requires_grad", False, "the same for every weight"
-        )
+        name = f"weight{wanting.index(False)}.requires_grad"
+        raise wrong_value(_OP, name, False, "the same for every weight")
+    rows = inp.numel() // module.in_features
     for name, buffer, width in (
-        ("out", out, module.out_features),
-        ("grad_input", grad_input, module.in_features),
+        ("out", buffers.out, module.out_features),
+        ("dgrad_out", buffers.dgrad_out, module.in_features),
     ):
-        if buffer is not None:
-            _arguments.outputs(_OP, name, buffer)
-            if tuple(buffer.shape) != (x.shape[0], width):
-                raise wrong_value(_OP, f"{name}.shape", tuple(buffer.shape), (x.shape[0], width))
-    if grad_input is not None and not (x.requires_grad and torch.is_grad_enabled()):
-        raise wrong_value(_OP, "grad_input", "given", "None, because inp wants no gradient")
-    if module.fuse_wgrad_accumulation and all(wanting) and torch.is_grad_enabled():
-        main_grads(module)
-    # The buffers are hidden in a tuple: autograd is not to take them for inputs that are changed in place.
-    return _Pass.apply(
-        module, len(weights), splits, (out, grad_input), x, scales, *weights, *biases
-    )
+        if buffer is None:
+            continue
+        if not isinstance(buffer, torch.Tensor):
+            raise wrong_type(_OP, name, buffer, "a torch.Tensor")
+        _arguments.outputs(_OP, name, buffer)
+        check_float(name, buffer)
+        if list(buffer.shape) != [rows, width]:
+            raise wrong_value(_OP, f"{name}.shape", list(buffer.shape), [rows, width])
+        if buffer.device != inp.device:
+            raise wrong_value(_OP, f"{name}.device", buffer.device, f"inp.device = {inp.device}")
+        if inp.dim() > 2 and not buffer.is_contiguous():
+            expected = f"a contiguous tensor, because inp.rank = {inp.dim()}"
+            raise wrong_value(_OP, f"{name}.strides", list(buffer.stride()), expected)
+    graded = torch.is_grad_enabled()
+    if buffers.dgrad_out is not None:
+        if not (inp.requires_grad and graded):
+            raise wrong_value(_OP, "dgrad_out", "given", "None, because inp wants no gradient")
+        _main_grad.refuse_overlap("dgrad_out", buffers.dgrad_out)
+        if all(wanting) and _share_memory(inp.detach().view(rows, -1), buffers.dgrad_out):
+            expected = "memory of its own: the weights' gradients read inp after it is written"
+            raise wrong_value(_OP, "dgrad_out", "a tensor that overlaps inp", expected)
+    if module.fuse_wgrad_accumulation and all(wanting) and graded:
+        _main_grad.check(module)
 
 
-def main_grads(module):
-    """Each weight's main_grad as a view of the weight's shape: a list, or one tensor for a stacked weight."""
-    views = []
-    for i, weight in enumerate(module.weights()):
-        name = "weight.main_grad" if module.stacked else f"weight{i}.main_grad"
-        main_grad = getattr(weight, "main_grad", None)
-        if not isinstance(main_grad, torch.Tensor):
-            raise wrong_value(
-                _OP,
-                name,
-                "missing" if main_grad is None else type(main_grad).__name__,
-                f"a tensor that {tuple(weight.shape)} is a view of, because fuse_wgrad_accumulation is set",
-            )
-        try:
-            views.append(main_grad.detach().view(weight.shape))
-        except RuntimeError:
-            received = (
-                f"a tensor of shape {tuple(main_grad.shape)} and strides {main_grad.stride()}"
-            )
-            raise wrong_value(
-                _OP, name, received, f"one that {tuple(weight.shape)} is a view of"
-            ) from None
-    return views
+def _share_memory(first, second):
+    """Whether two matrices may share an element; exact for those of one row stride and one element type."""
+    spans = []
+    for each in (first, second):
+        reach = sum(
+            (size - 1) * stride for size, stride in zip(each.shape, each.stride(), strict=True)
+        )
+        spans.append((each.data_ptr(), each.data_ptr() + (reach + 1) * each.element_size()))
+    if min(first.numel(), second.numel()) == 0 or max(s[0] for s in spans) >= min(
+        s[1] for s in spans
+    ):
+        return False
+    row, column = first.stride()
+    if first.stride() != second.stride() or column != 1 or first.dtype != second.dtype:
+        return True
+    # Side by side in the rows of one buffer: where the second's columns begin among the first's.
+    begin = (spans[1][0] - spans[0][0]) // first.element_size() % row
+    return begin < first.shape[1] or begin + second.shape[1] > row
 
 
 class _Pass(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, module, weight_count, splits, buffers, x, scales, *parameters):
-        out, grad_input = buffers
+    def forward(ctx, module, weight_count, buffers, inp, splits, scales, *parameters):
         weights, biases = parameters[:weight_count], parameters[weight_count:]
-        product_x, product_weights = _arguments.autocast(x, list(weights))
-        rhs, bias = (
-            _one_or_list(module, product_weights),
-            _one_or_list(module, list(biases)) if biases else None,
+        x = inp if inp.dim() == 2 else inp.reshape(-1, module.in_features)
+        x, weights = _arguments.autocast(x, list(weights))
+        y = gmm(
+            x,
+            one_or_list(weights, module.single_grouped_weight),
+            splits,
+            transpose_rhs=True,
+            bias=one_or_list(list(biases), module.single_grouped_bias) if biases else None,
+            bias_scale=scales,
+            out=buffers.out,
+            tail="forbid"
+            if module.strict_splits
+            else "untouched"
+            if buffers.out is not None
+            else "zero",
         )
-        y = gmm(product_x, rhs, splits, transpose_rhs=True, bias=bias, bias_scale=scales, out=out)
-        if out is not None:
-            y = out.detach()
-        ctx.module, ctx.grad_input, ctx.splits = module, grad_input, splits
+        ctx.module, ctx.buffers = module, buffers
         ctx.weight_count, ctx.bias_count = weight_count, len(biases)
-        ctx.x_dtype = x.dtype
+        ctx.inp_shape, ctx.inp_dtype, ctx.inp_is_leaf = inp.shape, inp.dtype, inp.is_leaf
         needs_weights = any(ctx.needs_input_grad[6 : 6 + weight_count])
-        ctx.save_for_backward(
-            product_x if needs_weights else None, scales, *product_weights, *biases
-        )
-        return y
+        ctx.save_for_backward(x if needs_weights else None, splits, scales, *weights, *biases)
+        return y if buffers.out is None else y.detach()
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dy):
-        module, splits = ctx.module, ctx.splits
-        x, scales, *parameters = ctx.saved_tensors
+        module = ctx.module
+        x, splits, scales, *parameters = ctx.saved_tensors
         weights, biases = parameters[: ctx.weight_count], parameters[ctx.weight_count :]
-        needs_x, needs_scales, *needs = ctx.needs_input_grad[4:]
+        needs_inp, _, needs_scales, *needs = ctx.needs_input_grad[3:]
         needs_weights, needs_biases = any(needs[: ctx.weight_count]), any(needs[ctx.weight_count :])
-        wgrad = WeightGradient(module, x, dy, splits) if needs_weights else None
-        if wgrad is not None:
-            wgrad.check(module)
+        wgrad = None
+        if needs_weights:
+            wgrad = WeightGradient(module, x, dy, splits, ctx.buffers.is_first_microbatch)
 
-        dx = dscales = None
+        dinp = dscales = None
         dbiases = [None] * ctx.bias_count
-        if needs_x:
-            target = (
-                {"out_dtype": ctx.x_dtype} if ctx.grad_input is None else {"out": ctx.grad_input}
-            )
-            dx = gmm(dy, _one_or_list(module, list(weights)), splits, **target)
-        if needs_biases or needs_scales:
-            bias = _one_or_list(module, list(biases)) if needs_scales else None
-            result = bias_grad(
-                dy, splits, bias=bias, bias_scale=scales, num_groups=module.num_gemms
-            )
-            dbias, dscales = result if needs_scales else (result, None)
-            dbiases = [dbias] if module.stacked else list(dbias.unbind(0))
-            dbiases = [each.to(bias.dtype) for each, bias in zip(dbiases, biases, strict=True)]
-            dscales = None if dscales is None else dscales.to(scales.dtype)
+        if needs_inp:
+            rhs = one_or_list(list(weights), module.single_grouped_weight)
+            dinp = _input_gradient(ctx, dy, rhs, splits)
+        where = (None, 0)
+        if needs_biases:
+            groups, dtype = module.num_gemms, biases[0].dtype
+            dbias = call(_bias_grad, dy, splits, scales, *where, groups, dtype)
+            dbiases = [dbias] if module.single_grouped_bias else list(dbias.unbind(0))
+        if needs_scales:
+            # In f32, as every sum is, whatever type dy has.
+            dtype = _dtypes.accumulator(dy.dtype)
+            dscales = call(_bias_scale_grad, dy, biases, splits, *where, dtype).to(scales.dtype)
         dweights = [None] * ctx.weight_count
         if wgrad is not None and module.delay_wgrad_compute:
             module._pending.append(wgrad)
         elif wgrad is not None:
             dweights = wgrad.results(module)
-        return None, None, None, None, dx, dscales, *dweights, *dbiases
+        return None, None, None, dinp, None, dscales, *dweights, *dbiases
 
 
-def _one_or_list(module, tensors):
-    return tensors[0] if module.stacked else tensors
+def _input_gradient(ctx, dy, weights, splits):
+    buffer = ctx.buffers.dgrad_out
+    if buffer is None:
+        return gmm(dy, weights, splits, out_dtype=ctx.inp_dtype).view(ctx.inp_shape)
+    try:
+        gmm(dy, weights, splits, out=buffer, tail="untouched")
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise renamed(error, _DGRAD_WORDS) from None
+    # A leaf's .grad would otherwise be the buffer itself, which the next backward overwrites before it is added to.
+    gradient = buffer.clone() if ctx.inp_is_leaf else buffer
+    return gradient.view(ctx.inp_shape)
 
 
 class WeightGradient:
     """dy^T @ x of every expert, still to be computed: what it is made of, and where it goes."""
 
-    def __init__(self, module, x, dy, splits):
+    def __init__(self, module, x, dy, splits, is_first_microbatch):
         self.x, self.dy, self.splits = x, dy, splits
-
-    def check(self, module):
-        """Raises now what run() would raise later."""
+        self.versions = self._versions()
+        self.main_grads = None
         if module.fuse_wgrad_accumulation:
-            main_grads(module)
+            # Fetched once, in backward: a sharded parameter hands its buffer out then.
+            self.main_grads = _main_grad.fetch(module)
+            self.overwritten = tuple(
+                bool(is_first_microbatch or getattr(weight, "overwrite_main_grad", False))
+                for weight in module.weights()
+            )
+
+    def _versions(self):
+        return [tensor._version for tensor in (self.x, self.dy, self.splits)]
 
     def results(self, module):
         """What autograd is to be given for the weights: their gradients, or nothing where main_grad has taken them."""
-        if module.fuse_wgrad_accumulation:
-            self.into_main_grad(module)
-            return [_dummy(weight) for weight in module.weights()]
-        return self.new(module)
+        if self.main_grads is None:
+            return self.new(module)
+        self.into_main_grad(module)
+        return [_main_grad.placeholder(weight) for weight in module.weights()]
 
+    @torch.no_grad()
     def run(self, module):
         """Adds the gradient to main_grad or .grad: the delayed way, outside autograd."""
-        with torch.no_grad():
-            if module.fuse_wgrad_accumulation:
-                self.into_main_grad(module)
-                return
-            weights = module.weights()
-            if all(weight.grad is None for weight in weights):
-                for weight, gradient in zip(weights, self.new(module), strict=True):
-                    weight.grad = gradient
-                return
-            for weight in weights:
-                if weight.grad is None:
-                    weight.grad = torch.zeros_like(weight)
-            grads = [weight.grad for weight in weights]
-            if len({grad.stride() for grad in grads}) == 1:
-                tgmm(self.dy, self.x, self.splits, out=_one_or_list(module, grads), accumulate=True)
-                return
-            for grad, gradient in zip(grads, self.new(module), strict=True):
-                grad.add_(gradient)
+        if self.versions != self._versions():
+            raise RuntimeError(
+                f"{_OP}: the input, its m_splits or the gradient of y was changed in place between backward and "
+                "backward_dw(), which needs them as they were"
+            )
+        if self.main_grads is not None:
+            self.into_main_grad(module)
+            return
+        weights = module.weights()
+        if all(weight.grad is None for weight in weights):
+            for weight, gradient in zip(weights, self.new(module), strict=True):
+                weight.grad = gradient
+            return
+        for weight in weights:
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
+        self._into(module, [weight.grad for weight in weights], (False,) * len(weights))
 
     def new(self, module):
         stack = tgmm(self.dy, self.x, self.splits, out_dtype=module.weights()[0].dtype)
-        return [stack] if module.stacked else list(stack.unbind(0))
+        return [stack] if module.single_grouped_weight else list(stack.unbind(0))
 
     def into_main_grad(self, module):
-        weights = module.weights()
-        overwritten = tuple(
-            bool(getattr(weight, "overwrite_main_grad", False)) for weight in weights
-        )
-        targets = main_grads(module)
-        if module.stacked or len(set(overwritten)) == 1:
-            beta = 0.0 if overwritten[0] else 1.0
-        else:
-            beta = _betas(module, overwritten, self.dy.device)
-        if module.stacked or len({target.stride() for target in targets}) == 1:
-            tgmm(self.dy, self.x, self.splits, out=_one_or_list(module, targets), beta=beta)
-        else:
+        self._into(module, self.main_grads, self.overwritten)
+        for weight in module.weights():
+            if hasattr(weight, "grad_added_to_main_grad"):
+                weight.grad_added_to_main_grad = True
+
+    def _into(self, module, targets, overwritten):
+        """Adds to each target, or replaces it where that is asked for."""
+        if len({target.stride() for target in targets}) > 1:
+            # A list has one stride for all its matrices.
             for target, replaced, gradient in zip(
                 targets, overwritten, self.new(module), strict=True
             ):
                 target.copy_(gradient) if replaced else target.add_(gradient)
-        for weight in weights:
-            if hasattr(weight, "grad_added_to_main_grad"):
-                weight.grad_added_to_main_grad = True
-
-
-def _betas(module, overwritten, device):
-    """One beta for each expert, kept on the device: weights may differ in whether their main_grad is overwritten."""
-    key = overwritten, device
-    if key not in module._betas:
-        values = [0.0 if each else 1.0 for each in overwritten]
-        module._betas[key] = torch.tensor(values, dtype=torch.float32, device=device)
-    return module._betas[key]
-
-
-_dummies = {}
-
-
-def _dummy(weight):
-    """Megatron's hooks wait for a gradient even where main_grad has it: one shared tensor whose values mean nothing."""
-    if not hasattr(weight, "grad_added_to_main_grad"):
-        return None
-    key = tuple(weight.shape), weight.dtype, weight.device
-    if key not in _dummies:
-        _dummies[key] = torch.zeros_like(weight, requires_grad=False)
-    return _dummies[key].detach()
+            return
+        if len(set(overwritten)) == 1:
+            beta = 0.0 if overwritten[0] else 1.0
+        else:
+            beta = _main_grad.betas(module, overwritten, self.dy.device)
+        out = one_or_list(targets, module.single_grouped_weight)
+        tgmm(self.dy, self.x, self.splits, out=out, beta=beta)
