@@ -210,6 +210,22 @@ class ShareOfDense(Tree):
         self.assertIn("no forward row", text)
 
 
+class SharesTable(Tree):
+    def test_a_table_for_each_condition_with_sustained_first(self):
+        def row(of_dense, **fields):
+            return {"case": "forward", "dtype": "bf16", "m": 4096, "num_groups": 8, "of_dense": of_dense} | fields
+
+        rows = [{"case": "machine"}, row(0.8), row(0.45, condition="sustained"), row(0.8, condition="sustained", skew=1),
+                row(0.1, dtype="f16"), row(0.7, condition="sustained", m=2048, case="wgrad")]
+        self.write("cuda.json", json.dumps({"results": rows}))
+        status, text = self.run_script("shares_of_dense.py", "cuda.json")
+        self.assertEqual(status, 0, text)
+        sustained, mixed = text.split("mixed:")
+        self.assertTrue(sustained.startswith("sustained:"))
+        self.assertIn("| 512 | 0.60 (0.45 to 0.80) | – | – | – |\n| 256 | – | – | 0.70 (0.70 to 0.70) | – |", sustained)
+        self.assertIn("| 512 | 0.80 (0.80 to 0.80) | – | – | – |", mixed)
+
+
 class RunTests(Tree):
     def test_a_missing_or_unbuilt_preset_is_named(self):
         for arguments, message in (
