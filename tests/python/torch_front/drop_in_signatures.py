@@ -75,4 +75,10 @@ TE_OPS_GROUPED_LINEAR = [
     ("scale_bias", False),
 ]
 TE_OPS_GROUPED_LINEAR_BUFFERS = ["output", "grad_input"]
-TE_METHODS = ["backward_dw", "need_backward_dw", "register_wgrad_accumulation_and_reduce_hooks"]
+TE_METHODS = [
+    "backward_dw",
+    "need_backward_dw",
+    "register_wgrad_accumulation_and_reduce_hooks",
+    "reset_parameters",
+    "set_tensor_parallel_group",
+]

@@ -1,4 +1,4 @@
-"""GroupedLinear: against a list of torch.nn.functional.linear, in every form; buffers of the caller's, delayed gradients."""
+"""GroupedLinear: against a list of torch.nn.functional.linear, in every form; delayed gradients, compiled, checkpointed."""
 
 import gc
 import weakref
@@ -72,77 +72,6 @@ def test_delayed_gradients_are_added(device, form, buffers):
         torch.testing.assert_close(scales.grad, step * expected[1])
     if buffers:
         torch.testing.assert_close(given["dgrad_out"], expected[0])
-
-
-@every_form
-@pytest.mark.parametrize("rank", [2, 3])
-@pytest.mark.parametrize("supply", ["out", "dgrad_out", "both"])
-def test_rows_behind_the_last_split_of_a_buffer_are_left_alone(device, form, rank, supply):
-    layer = make(device, form)
-    shape = (M, K) if rank == 2 else (2, M // 2, K)
-    base = random(*shape, device=device)
-    dy = random(*shape[:-1], N, device=device)
-    expected_x = base.clone().requires_grad_()
-    expected = layer(expected_x, SPLITS)
-    expected.backward(dy)
-
-    out = random(M, N, device=device) if supply != "dgrad_out" else None
-    dgrad = random(M, K, device=device) if supply != "out" else None
-    kept = [None if each is None else each[COVERED:].clone() for each in (out, dgrad)]
-    x = base.clone().requires_grad_()
-    y = layer(x, torch.tensor(SPLITS, device=device), None, out, dgrad)
-    assert y.shape == expected.shape and y.requires_grad
-    assert equal(y.reshape(M, N)[:COVERED], expected.reshape(M, N)[:COVERED])
-    y.backward(dy)
-    if out is not None:
-        assert y.data_ptr() == out.data_ptr() and not out.requires_grad
-        assert equal(out[COVERED:], kept[0])
-    if dgrad is not None:
-        assert equal(dgrad[COVERED:], kept[1])
-        assert equal(dgrad[:COVERED], expected_x.grad.reshape(M, K)[:COVERED])
-    assert equal(x.grad.reshape(M, K)[:COVERED], expected_x.grad.reshape(M, K)[:COVERED])
-
-
-@every_form
-@pytest.mark.parametrize("options", [{"out": (M, N)}, {"dgrad_out": (M, K)}], ids=str)
-def test_gradients_are_the_same_bits_with_buffers_as_without(device, form, options):
-    layer = make(device, form, torch.bfloat16)
-    x = random(M, K, dtype=torch.bfloat16, device=device, requires_grad=True)
-    scales = random(M, dtype=torch.float32, device=device, requires_grad=True)
-    dy = random(M, N, dtype=torch.bfloat16, device=device)
-    inputs = [x, scales, *layer.parameters()]
-    given = {
-        name: torch.zeros(shape, dtype=torch.bfloat16, device=device)
-        for name, shape in options.items()
-    }
-    plain = torch.autograd.grad(layer(x, SPLITS, scales=scales), inputs, dy)
-    ours = torch.autograd.grad(layer(x, SPLITS, scales=scales, **given), inputs, dy)
-    for mine, expected in zip(ours, plain, strict=True):
-        assert equal(mine, expected)
-
-
-@pytest.mark.parametrize("rank", [2, 3])
-def test_gradients_of_a_leaf_add_up_over_one_dgrad_out(device, rank):
-    layer = make(device)
-    shape = (M, K) if rank == 2 else (2, M // 2, K)
-    x = random(*shape, device=device, requires_grad=True)
-    dys = [random(*shape[:-1], N, device=device) for _ in range(3)]
-    expected = sum(torch.autograd.grad(layer(x, SPLITS), x, dy)[0] for dy in dys)
-    buffer = torch.zeros(M, K, dtype=torch.float64, device=device)
-    for dy in dys:
-        layer(x, SPLITS, dgrad_out=buffer).backward(dy)
-    torch.testing.assert_close(x.grad, expected)
-    assert x.grad.data_ptr() != buffer.data_ptr()
-
-
-def test_dgrad_out_may_lie_beside_inp(device):
-    layer, both = make(device), random(M, 2 * K, device=device)
-    x, buffer = both[:, :K], both[:, K:]
-    dy = random(M, N, device=device)
-    expected = torch.autograd.grad(reference(layer, x.requires_grad_()), [x, layer.weight2], dy)
-    layer(x, SPLITS, dgrad_out=buffer).backward(dy)
-    torch.testing.assert_close(buffer[:COVERED], expected[0][:COVERED])
-    torch.testing.assert_close(layer.weight2.grad, expected[1])
 
 
 def test_activations_are_let_go_after_the_delayed_gradient(device):
@@ -242,31 +171,6 @@ def test_compiles_as_one_graph(device, form):
         assert equal(mine, expected)
 
 
-@pytest.mark.parametrize("given", ["out", "dgrad_out", "delayed"])
-def test_compiled_code_around_buffers_drops_no_gradient(device, given):
-    layer = make(device, dtype=torch.float32, delay_wgrad_compute=given == "delayed")
-    x = random(M, K, dtype=torch.float32, device=device, requires_grad=True)
-    dy = random(M, N, dtype=torch.float32, device=device)
-    inputs = [x, *layer.parameters()]
-    expected = torch.autograd.grad(2 * reference(layer, x), inputs, dy)
-    options = {}
-    if given != "delayed":
-        width = N if given == "out" else K
-        options[given] = torch.zeros(M, width, dtype=torch.float32, device=device)
-
-    def scaled(x, splits):
-        return 2 * layer(x, splits, **options)
-
-    splits = torch.tensor(SPLITS, device=device)
-    torch.compile(scaled, backend="aot_eager")(x, splits).backward(dy)
-    layer.backward_dw()
-    for each, gradient in zip(inputs, expected, strict=True):
-        torch.testing.assert_close(each.grad, gradient)
-    torch.compiler.reset()
-    with pytest.raises(Exception, match="torch.compiler.disable|torch._dynamo.disable"):
-        torch.compile(scaled, backend="aot_eager", fullgraph=True)(x, splits)
-
-
 @every_form
 @pytest.mark.parametrize("reentrant", [False, True], ids=["", "reentrant"])
 def test_checkpointing_recomputes_the_same(device, form, reentrant):
@@ -297,12 +201,32 @@ BAD_CALLS = {
         ValueError,
         r"m_splits\[1\] = -1",
     ),
+    "a split beyond 64 bits": (
+        lambda layer, x: layer(x, [3, 0, 2**70]),
+        ValueError,
+        r"m_splits\[2\] = 1180591620717411303424, expected an int of 64 bits",
+    ),
     "float splits": (
         lambda layer, x: layer(x, torch.tensor([3.0, 0, 5])),
         TypeError,
         "m_splits.dtype = torch.float32",
     ),
     "a float in a list": (lambda layer, x: layer(x, [3.0, 0, 5]), TypeError, r"m_splits\[0\] is"),
+    "integers": (
+        lambda layer, x: layer(x.int(), SPLITS),
+        TypeError,
+        "weight.*dtype = torch.float64, expected a type that multiplies with inp.dtype = torch.int32",
+    ),
+    "another device": (
+        lambda layer, x: layer(x.to("meta"), SPLITS),
+        ValueError,
+        "weight0.device = cpu, expected inp.device = meta",
+    ),
+    "splits of rank 2": (
+        lambda layer, x: layer(x, torch.tensor([SPLITS])),
+        ValueError,
+        r"m_splits.shape = \[1, 3\], expected \[3\]",
+    ),
     "scales of a list": (
         lambda layer, x: layer(x, SPLITS, scales=[1.0]),
         TypeError,

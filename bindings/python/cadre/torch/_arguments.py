@@ -18,6 +18,8 @@ def sizes(op, argument, value):
         for i, item in enumerate(value):
             if isinstance(item, (bool, float)) or not hasattr(item, "__index__"):
                 raise wrong_type(op, f"{argument}[{i}]", item, "an int")
+            if not -(2**63) <= operator.index(item) < 2**63:
+                raise wrong_value(op, f"{argument}[{i}]", item, "an int of 64 bits")
         return torch.tensor(value, dtype=torch.int64)
     if hasattr(value, "__dlpack__"):
         return sizes(op, argument, torch.from_dlpack(value))

@@ -2,6 +2,7 @@
 _linear_parameters.py, its passes with buffers of the caller's in _linear_pass.py."""
 
 import collections
+import re
 
 import torch
 
@@ -20,6 +21,12 @@ _WORDS = {
     "bias_scale": "scales",
     "tail = forbid": "strict_splits = True",
 }
+
+
+def _in_own_words(error):
+    """The error of an op with the names of this module's arguments and parameters."""
+    error = renamed(error, _WORDS)
+    return type(error)(re.sub(r"\b(weight|bias)\[(\d+)\]", r"\1\2", str(error)))
 
 
 class GroupedLinear(_linear_parameters.ExpertParameters):
@@ -162,7 +169,7 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
                     tail="forbid" if self.strict_splits else "zero",
                 )
         except (ValueError, TypeError, NotImplementedError) as error:
-            raise renamed(error, _WORDS) from None
+            raise _in_own_words(error) from None
         y = y.view(*inp.shape[:-1], self.out_features)
         return (y, self._returned_bias()) if self.return_bias else y
 
@@ -170,6 +177,10 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
         if not self.use_bias:
             return [None] * self.num_gemms
         return one_or_list(self.biases(), self.single_grouped_bias)
+
+    def set_tensor_parallel_group(self, tp_group):
+        """Keeps the group for whoever asks; nothing is communicated here."""
+        self.tp_group = tp_group
 
     def need_backward_dw(self):
         """Whether backward leaves the weights' gradients to backward_dw()."""

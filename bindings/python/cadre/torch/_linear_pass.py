@@ -67,7 +67,9 @@ def _check(module, inp, buffers):
         if not (inp.requires_grad and graded):
             raise wrong_value(_OP, "dgrad_out", "given", "None, because inp wants no gradient")
         _main_grad.refuse_overlap("dgrad_out", buffers.dgrad_out)
-        if all(wanting) and _share_memory(inp.detach().view(rows, -1), buffers.dgrad_out):
+        if all(wanting) and _share_memory(
+            inp.detach().reshape(rows, module.in_features), buffers.dgrad_out
+        ):
             expected = "memory of its own: the weights' gradients read inp after it is written"
             raise wrong_value(_OP, "dgrad_out", "a tensor that overlaps inp", expected)
     if module.fuse_wgrad_accumulation and all(wanting) and graded:
