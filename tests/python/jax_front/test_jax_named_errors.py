@@ -15,7 +15,7 @@ GATE_UP, DOWN = oracle.normal(3, 3, 5, 8), oracle.normal(4, 3, 4, 5)
 FAULTS = {
     "weight's rank": (
         lambda: cj.grouped_linear(LHS, RHS[0], SIZES),
-        "grouped_linear: weight.ndim = 2, expected 3",
+        r"grouped_linear: weight.shape = \(5, 4\), expected \(g, n, k\)",
     ),
     "weight's k": (
         lambda: cj.grouped_linear(LHS, RHS, SIZES),
@@ -23,7 +23,7 @@ FAULTS = {
     ),
     "x's rank": (
         lambda: cj.grouped_linear(LHS[0], RHS, SIZES),
-        "grouped_linear: x.ndim = 1, expected 2",
+        r"grouped_linear: x.shape = \(5,\), expected \(m, k\)",
     ),
     "number of weights": (
         lambda: cj.grouped_linear(LHS, RHS[:2], SIZES, transpose_weight=False),

@@ -12,8 +12,33 @@ from .. import _dtypes
 
 FLOATS = ("float64", "float32", "bfloat16", "float16")
 _OPERANDS = (*FLOATS, "int8")
-_F32_ACCURACY = ("DEFAULT", "HIGHEST", "F32_F32_F32", "TF32_TF32_F32_X3")
+_F32_ACCURACY = (
+    "DEFAULT",
+    "HIGH",
+    "HIGHEST",
+    "F32_F32_F32",
+    "TF32_TF32_F32_X3",
+    "BF16_BF16_F32_X3",
+    "BF16_BF16_F32_X6",
+    "BF16_BF16_F32_X9",
+)
 _TF32 = ("TF32_TF32_F32",)
+# What is computed anyway for operands of these types.
+_OF_OPERANDS = {
+    "BF16_BF16_F32": "bfloat16",
+    "F16_F16_F32": "float16",
+    "F64_F64_F64": "float64",
+}
+
+
+def multiplies(types, result):
+    """Whether cadre multiplies arrays of these types into a result of that one."""
+    names = {x.name for x in types}
+    return names <= set(_OPERANDS) and np.dtype(result).name in _results(names)
+
+
+def _results(operands):
+    return (*FLOATS, "int32") if operands == {"int8"} else FLOATS
 
 
 def as_array(op, name, value, convert=jnp.asarray):
@@ -26,11 +51,17 @@ def as_array(op, name, value, convert=jnp.asarray):
         raise TypeError(f"{op}: {name} is a {type(value).__name__}, expected an array") from error
 
 
-def array(op, name, value, rank=None, types=_OPERANDS):
-    """An array of this rank (None: any) and of a type that cadre multiplies."""
+def rank_is(op, name, value, dims, error=ValueError):
+    """`dims` are the names of the dims, in order."""
+    if value.ndim != len(dims):
+        shape = f"({', '.join(dims)})" if len(dims) > 1 else f"({dims[0]},)"
+        raise error(f"{op}: {name}.shape = {value.shape}, expected {shape}")
+
+
+def array(op, name, value, dims, types=_OPERANDS):
+    """An array with these dims and of a type that cadre multiplies."""
     value = as_array(op, name, value)
-    if rank is not None and value.ndim != rank:
-        raise ValueError(f"{op}: {name}.ndim = {value.ndim}, expected {rank}")
+    rank_is(op, name, value, dims)
     if value.dtype.name not in types:
         raise TypeError(
             f"{op}: {name}.dtype = {value.dtype.name}, expected one of {', '.join(types)}"
@@ -38,15 +69,17 @@ def array(op, name, value, rank=None, types=_OPERANDS):
     return value
 
 
-def floats(op, name, value, rank):
-    """An array of this rank and of a type that cadre adds."""
-    return array(op, name, value, rank, FLOATS)
+def floats(op, name, value, dims):
+    """An array with these dims and of a type that cadre adds."""
+    return array(op, name, value, dims, FLOATS)
 
 
 def refuse_quantized(op, lhs, rhs):
-    """Values with scales beside them (qwix's QArray); NotImplementedError lets tokamax try its next implementation."""
+    """Values with scales beside them (qwix's QArray, tokamax's AsQArray): what JAX takes apart into arrays and is no container of
+    Python's. NotImplementedError lets tokamax try its next implementation."""
     for name, value in (("lhs", lhs), ("rhs", rhs)):
-        if hasattr(value, "qvalue"):
+        container = value is None or isinstance(value, (list, tuple, dict))
+        if not container and not jax.tree_util.all_leaves([value]):
             raise NotImplementedError(
                 f"{op}: {name} is a {type(value).__name__}, expected an array that isn't quantised"
             )
@@ -93,8 +126,7 @@ def group_sizes(op, value):
 
 def group_sizes_vector(op, value):
     value = group_sizes(op, value)
-    if value.ndim != 1:
-        raise ValueError(f"{op}: group_sizes.ndim = {value.ndim}, expected 1")
+    rank_is(op, "group_sizes", value, ("num_groups",))
     return value
 
 
@@ -163,8 +195,7 @@ def out_dtype(op, lhs, rhs, preferred):
         return _dtypes.numpy_of(
             _dtypes.default_output(_dtypes.code_of(lhs.dtype), _dtypes.code_of(rhs.dtype))
         )
-    both_int8 = lhs.dtype.name == rhs.dtype.name == "int8"
-    return _preferred(op, preferred, (*FLOATS, "int32") if both_int8 else FLOATS)
+    return _preferred(op, preferred, _results({lhs.dtype.name, rhs.dtype.name}))
 
 
 def sum_dtype(op, summed, preferred):
@@ -172,16 +203,40 @@ def sum_dtype(op, summed, preferred):
     return summed.dtype if preferred is None else _preferred(op, preferred, FLOATS)
 
 
-def _preferred(op, preferred, allowed):
+def lax_out_dtype(op, lhs, rhs, preferred):
+    """The result's type as lax.ragged_dot chooses it, but int32 for int8 x int8. What lax refuses is refused in its own words."""
+    types = [lhs.dtype, rhs.dtype]
+    if preferred is None and {x.name for x in types} == {"float16", "bfloat16"}:
+        return jnp.dtype(jnp.bfloat16)
+    if preferred is None and multiplies(types, np.float32):
+        return out_dtype(op, lhs, rhs, None)
+    if preferred is not None:
+        preferred = _dtype(op, preferred, _results({x.name for x in types}))
+        if multiplies(types, preferred):
+            return preferred
+    shapes = ((1, 1), lhs.dtype), ((1, 1, 1), rhs.dtype), ((1,), np.int32)
+    product = functools.partial(lax.ragged_dot, preferred_element_type=preferred)
+    return jax.eval_shape(product, *(jax.ShapeDtypeStruct(*x) for x in shapes)).dtype
+
+
+def _dtype(op, preferred, expected):
     try:
-        name = np.dtype(preferred).name
+        return jax.dtypes.canonicalize_dtype(np.dtype(preferred))
     except TypeError:
-        name = repr(preferred)
-    if name not in allowed:
-        raise TypeError(
-            f"{op}: preferred_element_type = {name}, expected one of {', '.join(allowed)}"
-        )
-    return jax.dtypes.canonicalize_dtype(np.dtype(preferred))
+        raise _unexpected(op, repr(preferred), expected) from None
+
+
+def _preferred(op, preferred, allowed):
+    dtype = _dtype(op, preferred, allowed)
+    if dtype.name not in allowed:
+        raise _unexpected(op, np.dtype(preferred).name, allowed)
+    return dtype
+
+
+def _unexpected(op, preferred, allowed):
+    return TypeError(
+        f"{op}: preferred_element_type = {preferred}, expected one of {', '.join(allowed)}"
+    )
 
 
 def function(op, name, value):
@@ -201,19 +256,22 @@ def sharding(op, value):
 
 def accumulator(dtype):
     """The type in which a result of this type is summed up."""
-    return np.dtype(np.float32) if np.dtype(dtype).itemsize == 2 else np.dtype(dtype)
+    dtype = np.dtype(dtype)
+    narrow = jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize <= 2
+    return np.dtype(np.float32) if narrow else dtype
 
 
 def existing_out(op, value, dims, shape, dtype):
     """What a result is written over or added to: of the result's own shape, whose dims are so called, and type."""
     value = as_array(op, "existing_out", value)
     equal(op, "existing_out.shape", value.shape, dims, shape)
-    equal(op, "existing_out.dtype", value.dtype.name, "the result's dtype", np.dtype(dtype).name)
+    expected = np.dtype(dtype).name
+    equal(op, "existing_out.dtype", value.dtype.name, "the result's dtype", expected, TypeError)
     return value
 
 
 def positive(op, name, value, instead=""):
-    """A count that only tunes another library's kernel, checked as it would be there. `instead`: what an array may be meant for.
+    """A count that only tunes another library's kernel, checked as it would be there.
 
     An array is none: what has values of the device, like a group_offset in the wrong place, would be dropped without a word.
     """
@@ -227,7 +285,7 @@ def positive(op, name, value, instead=""):
         raise ValueError(f"{op}: {name} = {value}, expected 1 or more")
 
 
-def precision(op, value):
+def precision(op, value, lhs, rhs):
     """0 for f32 accuracy, 1 for tf32. What lax knows beyond these is refused by name.
 
     None is DEFAULT, whatever jax.default_matmul_precision says.
@@ -236,7 +294,7 @@ def precision(op, value):
     if isinstance(value, (tuple, list)) and not one:
         if len(value) != 2:
             raise ValueError(f"{op}: precision = {value}, expected one, or one for each operand")
-        first, second = (precision(op, each) for each in value)
+        first, second = (precision(op, each, lhs, rhs) for each in value)
         if first != second:
             raise NotImplementedError(
                 f"{op}: precision = {value}, expected the same for both operands"
@@ -253,9 +311,16 @@ def precision(op, value):
         return 0
     if name in _TF32:
         return 1
-    raise NotImplementedError(
-        f"{op}: precision = {name}, expected one of {', '.join(_F32_ACCURACY + _TF32)}"
-    )
+    types = lhs.dtype.name, rhs.dtype.name
+    if name in _OF_OPERANDS:
+        if types == (_OF_OPERANDS[name],) * 2:
+            return 0
+        raise NotImplementedError(
+            f"{op}: precision = {name} with operands of {' and '.join(types)}, "
+            f"expected operands of {_OF_OPERANDS[name]}"
+        )
+    known = (*_F32_ACCURACY, *_TF32, *_OF_OPERANDS)
+    raise NotImplementedError(f"{op}: precision = {name}, expected one of {', '.join(known)}")
 
 
 def _named_precision(op, name):

@@ -19,8 +19,8 @@ def gmm(
     precision=None,
 ):
     """lhs [m, k], rhs [g, k, n] or [g, n, k] -> [m, n]; existing_out is kept outside the rows of rhs's groups."""
-    lhs = _arguments.array(op, "lhs", lhs, 2)
-    rhs = _arguments.array(op, "rhs", rhs, 3)
+    lhs = _arguments.array(op, "lhs", lhs, ("m", "k"))
+    rhs = _arguments.array(op, "rhs", rhs, ("g", "n", "k") if transpose_rhs else ("g", "k", "n"))
     sizes = _arguments.group_sizes_vector(op, group_sizes)
     _tiling.check(op, tiling, *lhs.shape, rhs.shape[1 if transpose_rhs else 2])
     dtype = _f32_unless(preferred_element_type)
@@ -50,8 +50,8 @@ def tgmm(
     existing_out,
 ):
     """lhs [k, m], rhs [m, n] -> [g, k, n]; existing_out is added."""
-    lhs = _arguments.array(op, "lhs", lhs, 2)
-    rhs = _arguments.array(op, "rhs", rhs, 2)
+    lhs = _arguments.array(op, "lhs", lhs, ("k", "m"))
+    rhs = _arguments.array(op, "rhs", rhs, ("m", "n"))
     sizes = _arguments.group_sizes_vector(op, group_sizes)
     _tiling.check(op, tiling, lhs.shape[1], lhs.shape[0], rhs.shape[1])
     num_groups = _arguments.num_groups(

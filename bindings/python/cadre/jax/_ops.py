@@ -2,9 +2,8 @@
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
-from . import _arguments
+from . import _arguments, _groups
 from ._primitives import bias_grad_p, gmm_p, tgmm_p, unify
 
 
@@ -12,8 +11,8 @@ def gmm(
     lhs,
     rhs,
     group_sizes,
-    *,
     transpose_rhs=False,
+    *,
     bias=None,
     group_offset=None,
     existing_out=None,
@@ -57,8 +56,8 @@ def gmm_of(
 ):
     """gmm on behalf of an op whose operands are called so: errors speak of what the user wrote."""
     left, right = names
-    lhs = _arguments.array(op, left, lhs, 2)
-    rhs = _arguments.array(op, right, rhs, 3)
+    lhs = _arguments.array(op, left, lhs, ("m", "k"))
+    rhs = _arguments.array(op, right, rhs, ("g", "n", "k") if transpose_rhs else ("g", "k", "n"))
     inner, outer = (2, 1) if transpose_rhs else (1, 2)
     _arguments.equal(op, f"{right}.k", rhs.shape[inner], f"{left}.k", lhs.shape[1])
     sizes = _arguments.group_sizes_vector(op, group_sizes)
@@ -67,7 +66,7 @@ def gmm_of(
     dtype = _arguments.out_dtype(op, lhs, rhs, preferred_element_type)
     operands = [lhs, rhs, sizes, offset]
     if bias is not None:
-        bias = _arguments.floats(op, "bias", bias, 2)
+        bias = _arguments.floats(op, "bias", bias, ("g", "n"))
         if not jnp.issubdtype(dtype, jnp.floating):
             raise TypeError(f"{op}: bias is given, expected none because the result is {dtype}")
         _arguments.equal(op, "bias.shape", bias.shape, "(g, n)", (rhs.shape[0], rhs.shape[outer]))
@@ -77,29 +76,14 @@ def gmm_of(
         transpose_rhs=bool(transpose_rhs),
         batch_rank=0,
         out_dtype=dtype,
-        precision=_arguments.precision(op, precision),
+        precision=_arguments.precision(op, precision, lhs, rhs),
     )
     if existing_out is None:
         return out
     existing_out = _arguments.existing_out(op, existing_out, "(m, n)", out.shape, dtype)
     return jnp.where(
-        _local_rows(lhs.shape[0], sizes, offset, rhs.shape[0])[:, None], out, existing_out
+        _groups.local_rows(lhs.shape[0], sizes, offset, rhs.shape[0])[:, None], out, existing_out
     )
-
-
-def _local_rows(m, sizes, offset, num_local):
-    """Which rows belong to the local groups. As in the kernels, groups from the first bad size on have no rows."""
-    sizes = sizes.astype(jnp.int64 if jax.config.jax_enable_x64 else jnp.int32)
-    ends = jnp.cumsum(sizes)
-    # A sum that wraps in 32 bits was above m or is negative at the group that made it so: each size is at most m.
-    fits = (sizes >= 0) & (sizes <= m) & (ends >= 0) & (ends <= m)
-    ends = lax.cummax(jnp.where(lax.cummin(fits.astype(jnp.int32)) == 1, ends, 0))
-    offsets = jnp.concatenate([jnp.zeros((1,), ends.dtype), ends])
-    known = (offset >= 0) & (offset <= sizes.shape[0] - num_local)
-    begin = lax.dynamic_index_in_dim(offsets, offset, keepdims=False)
-    end = lax.dynamic_index_in_dim(offsets, offset + num_local, keepdims=False)
-    rows = jnp.arange(m, dtype=ends.dtype)
-    return known & (rows >= begin) & (rows < end)
 
 
 def tgmm(
@@ -144,8 +128,8 @@ def tgmm_of(
     precision=None,
 ):
     """tgmm on behalf of another op."""
-    lhs = _arguments.array(op, "lhs", lhs, 2)
-    rhs = _arguments.array(op, "rhs", rhs, 2)
+    lhs = _arguments.array(op, "lhs", lhs, ("m", "k"))
+    rhs = _arguments.array(op, "rhs", rhs, ("m", "n"))
     _arguments.equal(op, "rhs.m", rhs.shape[0], "lhs.m", lhs.shape[0])
     sizes = _arguments.group_sizes_vector(op, group_sizes)
     num_groups = _arguments.num_groups(
@@ -163,7 +147,7 @@ def tgmm_of(
             num_groups=num_groups,
             batch_rank=0,
             out_dtype=dtype,
-            precision=_arguments.precision(op, precision),
+            precision=_arguments.precision(op, precision, lhs, rhs),
         )
 
     if existing_out is None:
@@ -176,7 +160,7 @@ def tgmm_of(
 def bias_grad(dy, group_sizes, *, group_offset=None, num_groups=None, preferred_element_type=None):
     """out[i] = the sum of dy's rows of group i: the gradient of gmm's bias. dy: [m, n]."""
     op = "bias_grad"
-    dy = _arguments.floats(op, "dy", dy, 2)
+    dy = _arguments.floats(op, "dy", dy, ("m", "n"))
     sizes = _arguments.group_sizes_vector(op, group_sizes)
     num_groups = _arguments.num_groups(
         op, "num_groups", num_groups, sizes.shape[0], group_offset is not None
@@ -225,7 +209,7 @@ def grouped_mlp(
     """
     op = "grouped_mlp"
     _arguments.function(op, "activation", activation)
-    gate_up = _arguments.array(op, "gate_up", gate_up, 3)
+    gate_up = _arguments.array(op, "gate_up", gate_up, ("g", "k", "2h"))
     if gate_up.shape[-1] % 2:
         raise ValueError(f"{op}: gate_up.shape[2] = {gate_up.shape[-1]}, expected an even number")
 

@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, batching
 from jax.sharding import PartitionSpec
 
-from . import _arguments, _handlers, _workspace
+from . import _arguments, _by_lax, _lowering
 
 gmm_p = Primitive("cadre_gmm")
 tgmm_p = Primitive("cadre_tgmm")
@@ -292,48 +292,30 @@ def _run(primitive, *operands, **params):
         return _jitted(primitive, tuple(sorted(params.items())))(*operands)
 
 
-def _attributes(names, params):
-    """The parameters a handler takes, in the types XLA passes on."""
-    kept = {name: params[name] for name in names}
-    return {
-        name: value if isinstance(value, bool) else np.int64(value) for name, value in kept.items()
-    }
-
-
-def _in_mesh(avals):
-    """Inside shard_map, where other devices may wait for this one in a collective."""
-    manual = jax.sharding.AxisType.Manual
-    return any(manual in aval.sharding.mesh.axis_types for aval in avals)
-
-
-def _lower_cpu(name, names, context, *operands, **params):
-    _handlers.register()
-    attributes = _attributes(names, params) | {"in_mesh": _in_mesh(context.avals_in)}
-    return jax.ffi.ffi_lowering(name)(context, *operands, **attributes)
-
-
-def _lower_cuda(name, names, context, *operands, **params):
-    """The handler's second result is its workspace, so that XLA owns that memory too."""
-    _handlers.register()
-    size = _workspace.size_bytes(name, context.avals_in, context.avals_out[0], params)
-    workspace = jax.core.ShapedArray((size,), np.uint8)
-    with_workspace = context.replace(avals_out=[context.avals_out[0], workspace])
-    lowering = jax.ffi.ffi_lowering(name)
-    return lowering(with_workspace, *operands, **_attributes(names, params))[:1]
-
-
-def _define(primitive, aval, jvp, transpose, attributes):
+def _define(primitive, aval, jvp, transpose, by_lax, attributes, sizes_at=2):
     primitive.def_impl(functools.partial(_run, primitive))
     primitive.def_abstract_eval(aval)
     ad.primitive_jvps[primitive] = jvp
     ad.primitive_transposes[primitive] = transpose
     batching.primitive_batchers[primitive] = functools.partial(_batch, primitive)
-    for platform, lower in (("cpu", _lower_cpu), ("cuda", _lower_cuda)):
-        mlir.register_lowering(
-            primitive, functools.partial(lower, primitive.name, attributes), platform=platform
-        )
+    _lowering.register(primitive, by_lax, attributes, sizes_at)
 
 
-_define(gmm_p, _gmm_aval, _gmm_jvp, _gmm_transpose, ("transpose_rhs", "batch_rank", "precision"))
-_define(tgmm_p, _tgmm_aval, _tgmm_jvp, _tgmm_transpose, ("batch_rank", "precision"))
-_define(bias_grad_p, _bias_grad_aval, _bias_grad_jvp, _bias_grad_transpose, ("batch_rank",))
+_define(
+    gmm_p,
+    _gmm_aval,
+    _gmm_jvp,
+    _gmm_transpose,
+    _by_lax.gmm,
+    ("transpose_rhs", "batch_rank", "precision"),
+)
+_define(tgmm_p, _tgmm_aval, _tgmm_jvp, _tgmm_transpose, _by_lax.tgmm, ("batch_rank", "precision"))
+_define(
+    bias_grad_p,
+    _bias_grad_aval,
+    _bias_grad_jvp,
+    _bias_grad_transpose,
+    _by_lax.bias_grad,
+    ("batch_rank",),
+    sizes_at=1,
+)

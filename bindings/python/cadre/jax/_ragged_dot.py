@@ -31,7 +31,8 @@ def ragged_dot(
 ):
     """lax.ragged_dot: lhs [m, k], rhs [g, k, n], group_sizes [g] -> [m, n]; rows behind the last group are zero.
 
-    Beyond lax: group_offset works (shape () or (1,)), vmap is complete, int8 gives int32. What tokamax passes on is accepted, so
+    Beyond lax: group_offset works (shape () or (1,)), vmap is complete, int8 gives int32. Types that cadre doesn't multiply are
+    left to lax, which says what the result is or why there is none. What tokamax passes on is accepted, so
     that the function can stand in its `implementation=(cadre.jax.ragged_dot,)`: GroupSizes, `activation` (applied before the
     result is rounded to its type), `fuse_gateup_activation` ("silu", "gelu" or "gelu_tanh", likewise: the first half of the
     columns is activated and multiplies the second), `manual_axis_type` (what the result varies over inside shard_map),
@@ -55,8 +56,8 @@ def ragged_dot(
         )
     _arguments.refuse_quantized(op, lhs, rhs)
     lhs, rhs = _arguments.as_array(op, "lhs", lhs), _arguments.as_array(op, "rhs", rhs)
-    if lhs.ndim != 2 or rhs.ndim != 3:
-        raise TypeError(f"{op}: lhs.ndim = {lhs.ndim} and rhs.ndim = {rhs.ndim}, expected 2 and 3")
+    _arguments.rank_is(op, "lhs", lhs, ("m", "k"), TypeError)
+    _arguments.rank_is(op, "rhs", rhs, ("g", "k", "n"), TypeError)
     product = _Product(op, lhs, rhs, group_sizes, _PLAIN, precision, group_offset)
     functions = _functions(op, fuse_gateup_activation, activation)
     return product.finished(preferred_element_type, functions, manual_axis_type, out_sharding)
@@ -143,13 +144,13 @@ class _Product:
 
     def __init__(self, op, lhs, rhs, group_sizes, numbers, precision, group_offset):
         self.op, self.numbers = op, numbers
-        self.lhs = _arguments.array(op, "lhs", lhs)
-        self.rhs = _arguments.array(op, "rhs", rhs)
+        self.lhs = _arguments.as_array(op, "lhs", lhs)
+        self.rhs = _arguments.as_array(op, "rhs", rhs)
         self.sizes = _arguments.group_sizes(op, group_sizes)
         self.mode = _dimension_numbers.check(op, self.lhs, self.rhs, numbers)
         if self.sizes.ndim == 0:
-            raise TypeError(f"{op}: group_sizes.ndim = 0, expected 1 or more")
-        self.precision = _arguments.precision(op, precision)
+            raise TypeError(f"{op}: group_sizes.shape = (), expected (..., num_groups)")
+        self.precision = _arguments.precision(op, precision, self.lhs, self.rhs)
         self.sharded = group_offset is not None
         if self.sharded and self.mode is not Mode.ROWS:
             raise NotImplementedError(
@@ -159,7 +160,7 @@ class _Product:
 
     def finished(self, preferred, functions, manual_axis_type, out_sharding):
         """The product in its final type; functions see what the accumulator holds."""
-        final = _arguments.out_dtype(self.op, self.lhs, self.rhs, preferred)
+        final = _arguments.lax_out_dtype(self.op, self.lhs, self.rhs, preferred)
         if out_sharding is not None:
             _arguments.sharding(self.op, out_sharding)
         out = self.of_type(_arguments.accumulator(final) if functions else final)
@@ -287,14 +288,18 @@ def _ragged_batch(product, dtype):
     lhs, rhs = product.lhs, product.rhs
     _, (lhs_batch, _) = product.numbers.dot_dimension_numbers
     product.sizes_over(_sizes_of(lhs, lhs_batch[: lhs_batch.index(product.ragged_dim)]))
+    precision = lax.Precision.DEFAULT if product.precision else lax.Precision.HIGHEST
+    numbers = product.numbers.dot_dimension_numbers
+    if not _arguments.multiplies([lhs.dtype, rhs.dtype], dtype):
+        return lax.dot_general(lhs, rhs, numbers, precision=precision, preferred_element_type=dtype)
     wide = _arguments.out_dtype(product.op, lhs, rhs, None)
     if wide != jnp.int32:  # int8 x int8 is what lax itself adds in int32
         lhs, rhs = lhs.astype(wide), rhs.astype(wide)
     out = lax.dot_general(
         lhs,
         rhs,
-        product.numbers.dot_dimension_numbers,
-        precision=lax.Precision.DEFAULT if product.precision else lax.Precision.HIGHEST,
+        numbers,
+        precision=precision,
         preferred_element_type=dtype if dtype == wide else _arguments.accumulator(wide),
     )
     return out.astype(dtype)
