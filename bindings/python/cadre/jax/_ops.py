@@ -3,10 +3,11 @@
 import jax
 import jax.numpy as jnp
 
-from . import _arguments, _groups
+from . import _arguments, _groups, _named
 from ._primitives import bias_grad_p, gmm_p, tgmm_p, unify
 
 
+@_named.scope
 def gmm(
     lhs,
     rhs,
@@ -86,6 +87,7 @@ def gmm_of(
     )
 
 
+@_named.scope
 def tgmm(
     lhs,
     rhs,
@@ -157,6 +159,7 @@ def tgmm_of(
     return (product(wide) + existing_out.astype(wide)).astype(dtype)
 
 
+@_named.scope
 def bias_grad(dy, group_sizes, *, group_offset=None, num_groups=None, preferred_element_type=None):
     """out[i] = the sum of dy's rows of group i: the gradient of gmm's bias. dy: [m, n]."""
     op = "bias_grad"
@@ -174,6 +177,7 @@ def bias_grad(dy, group_sizes, *, group_offset=None, num_groups=None, preferred_
     )
 
 
+@_named.scope
 def grouped_linear(
     x,
     weight,
@@ -200,6 +204,7 @@ def grouped_linear(
     )
 
 
+@_named.scope
 def grouped_mlp(
     x, gate_up, down, group_sizes, *, activation=jax.nn.silu, group_offset=None, precision=None
 ):

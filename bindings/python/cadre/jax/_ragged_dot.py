@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from . import _arguments, _dimension_numbers
+from . import _arguments, _dimension_numbers, _named
 from ._dimension_numbers import Mode
 from ._primitives import gmm_p, tgmm_p, unify
 
@@ -14,6 +14,7 @@ from ._primitives import gmm_p, tgmm_p, unify
 _PLAIN = lax.RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
 
 
+@_named.scope
 def ragged_dot(
     lhs,
     rhs,
@@ -63,6 +64,7 @@ def ragged_dot(
     return product.finished(preferred_element_type, functions, manual_axis_type, out_sharding)
 
 
+@_named.scope
 def ragged_dot_general(
     lhs,
     rhs,

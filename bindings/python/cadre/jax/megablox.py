@@ -6,9 +6,10 @@ Beyond megablox: any m, k and n; a defined tail (zero); gradients of every opera
 
 import jax.numpy as jnp
 
-from . import _drop_in
+from . import _drop_in, _named
 
 
+@_named.scope
 def gmm(
     lhs,
     rhs,
@@ -38,6 +39,7 @@ def gmm(
     )
 
 
+@_named.scope
 def tgmm(
     lhs,
     rhs,
