@@ -1,10 +1,13 @@
-"""megablox and ejKernel forms: signatures, f32 default, existing_out and its gradients."""
+"""megablox, ejKernel and tops forms: signatures, f32 default, existing_out and its gradients."""
 
 import inspect
+import typing
 
+import cadre.jax as cj
 import jax
 import jax.numpy as jnp
 import jax_oracle as oracle
+import numpy as np
 import pytest
 from cadre.jax import ejkernel, megablox
 
@@ -27,63 +30,89 @@ def test_signatures_are_megablox_own():
 
 REQUIRED = inspect.Parameter.empty
 OPERANDS = {"lhs": REQUIRED, "rhs": REQUIRED, "group_sizes": REQUIRED}
-# What may be given by position, in this order, with its default. ejKernel's is that of its second TPU kernel
-# (grouped_matmulv2), where preferred_element_type has no default.
-POSITIONAL = {
+F32 = {"preferred_element_type": jnp.float32}
+TILING = {"tiling": (128, 128, 128)}
+TRANSPOSE = {"transpose_rhs": False, "interpret": False}
+# What megablox takes, in its order, with its defaults.
+MEGABLOX = {
     megablox.gmm: {
         **OPERANDS,
-        "preferred_element_type": jnp.float32,
-        "tiling": (128, 128, 128),
+        **F32,
+        **TILING,
         "group_offset": None,
         "existing_out": None,
-        "transpose_rhs": False,
-        "interpret": False,
+        **TRANSPOSE,
     },
     megablox.tgmm: {
         **OPERANDS,
-        "preferred_element_type": jnp.float32,
-        "tiling": (128, 128, 128),
+        **F32,
+        **TILING,
         "group_offset": None,
         "num_actual_groups": None,
         "existing_out": None,
         "interpret": False,
     },
-    ejkernel.grouped_matmul: {
-        **OPERANDS,
-        "preferred_element_type": jnp.float32,
-        "tiling": (128, 128, 128),
-        "input_buffer_count": 2,
-        "group_offset": None,
-        "transpose_rhs": False,
-        "interpret": False,
-    },
-    ejkernel.transposed_grouped_matmul: {
-        **OPERANDS,
-        "preferred_element_type": jnp.float32,
-        "tiling": (128, 128, 128),
-        "input_buffer_count": 2,
-        "group_offset": None,
-        "num_actual_groups": None,
-        "interpret": False,
-    },
 }
-# By keyword alone: what ejKernel's first kernel (grouped_matmul) has and its second one hasn't.
-KEYWORD_ONLY = {
-    megablox.gmm: {},
-    megablox.tgmm: {},
-    ejkernel.grouped_matmul: {"existing_out": None, "precision": None},
-    ejkernel.transposed_grouped_matmul: {"existing_out": None},
+# ejKernel's two orders: that of its registered kernels (its Pallas functions of the first version, and the interfaces of both
+# versions), and that of the Pallas functions of its second version.
+EJKERNEL = {
+    ejkernel.grouped_matmul: [
+        {
+            **OPERANDS,
+            **F32,
+            **TILING,
+            "group_offset": None,
+            "existing_out": None,
+            **TRANSPOSE,
+            "precision": jax.lax.Precision.DEFAULT,
+        },
+        {
+            **OPERANDS,
+            "preferred_element_type": REQUIRED,
+            **TILING,
+            "input_buffer_count": 2,
+            "group_offset": None,
+            **TRANSPOSE,
+        },
+    ],
+    ejkernel.transposed_grouped_matmul: [
+        {
+            **OPERANDS,
+            **F32,
+            **TILING,
+            "group_offset": None,
+            "num_actual_groups": None,
+            "existing_out": None,
+            "interpret": False,
+        },
+        {
+            **OPERANDS,
+            "preferred_element_type": REQUIRED,
+            **TILING,
+            "input_buffer_count": 2,
+            "group_offset": None,
+            "num_actual_groups": None,
+            "interpret": False,
+        },
+    ],
 }
 
 
-@pytest.mark.parametrize("op", POSITIONAL, ids=lambda op: op.__name__)
-def test_signatures_are_the_written_ones(op):
-    parameters = inspect.signature(op).parameters.values()
-    positional = [(p.name, p.default) for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    assert positional == list(POSITIONAL[op].items())
-    others = [(p.name, p.default) for p in parameters if p.kind is not p.POSITIONAL_OR_KEYWORD]
-    assert others == list(KEYWORD_ONLY[op].items())
-    assert all(p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters)
+def positional(function):
+    parameters = inspect.signature(function).parameters.values()
+    assert {p.kind for p in parameters} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    return [(p.name, p.default) for p in parameters]
+
+
+@pytest.mark.parametrize("op", MEGABLOX, ids=lambda op: op.__name__)
+def test_signatures_are_megablox_written_ones(op):
+    assert positional(op) == list(MEGABLOX[op].items())
+
+
+@pytest.mark.parametrize("op", EJKERNEL, ids=lambda op: op.__name__)
+def test_both_signatures_of_ejkernel_are_the_written_ones(op):
+    overloads = typing.get_overloads(op)
+    assert [positional(f) for f in overloads] == [list(x.items()) for x in EJKERNEL[op]]
 
 
 @pytest.mark.parametrize("precision, code", [(None, 0), ("highest", 0), ("TF32_TF32_F32", 1)])
@@ -115,17 +144,81 @@ def test_gmm_and_tgmm_values(transpose_rhs):
     oracle.close(megablox.tgmm(lhs.T, grad, SIZES), oracle.tgmm(lhs, grad, SIZES), 1e-5)
 
 
-def test_positional_order_of_ejkernel():
+EXISTING = oracle.normal(6, M, N, dtype=jnp.float32)
+
+
+@pytest.mark.parametrize("offset", [None, jnp.array(1), jnp.array([1]), np.array(1)], ids=str)
+def test_an_array_or_none_as_sixth_argument_of_ejkernel_is_the_offset(offset):
     lhs, rhs = operands()
+    first = 0 if offset is None else 1
+    local = oracle.membership(M, SIZES, first, 2).any(1)[:, None]
+    expected = jnp.where(
+        local, oracle.gmm(lhs, rhs[first : first + 2], SIZES, offset=first), EXISTING
+    )
+    front = lhs, rhs[first : first + 2], SIZES, jnp.float32, None, offset
+    out = ejkernel.grouped_matmul(*front, EXISTING, False, False, jax.lax.Precision.DEFAULT)
+    oracle.close(out, expected, 1e-5)
+    traced = jax.jit(lambda e: ejkernel.grouped_matmul(*front, e))
+    oracle.close(traced(EXISTING), expected, 1e-5)
+
+    grad = oracle.normal(3, M, N, dtype=jnp.float32)
+    added = oracle.normal(4, 2, K, N, dtype=jnp.float32)
+    weights = ejkernel.transposed_grouped_matmul(
+        lhs.T, grad, SIZES, jnp.float32, None, offset, 2, added, False
+    )
+    oracle.close(weights, oracle.tgmm(lhs, grad, SIZES, first, 2) + added, 1e-5)
+
+
+def test_an_int_as_sixth_argument_of_ejkernel_counts_buffers():
+    lhs, rhs = operands()
+    stored, offset = jnp.swapaxes(rhs[1:3], 1, 2), jnp.array(1)
     out = ejkernel.grouped_matmul(
-        lhs, rhs[1:3], SIZES, jnp.float32, (128, 128, 128), 2, jnp.array(1), False, False
+        lhs, stored, SIZES, jnp.float32, (128, 128, 128), 3, offset, True, False
     )
     oracle.close(out, oracle.gmm(lhs, rhs[1:3], SIZES, offset=1), 1e-5)
     grad = oracle.normal(3, M, N, dtype=jnp.float32)
     weights = ejkernel.transposed_grouped_matmul(
-        lhs.T, grad, SIZES, jnp.float32, (128, 128, 128), 2, jnp.array(1), 2
+        lhs.T, grad, SIZES, jnp.float32, (128, 128, 128), 3, offset, 2, False
     )
     oracle.close(weights, oracle.tgmm(lhs, grad, SIZES, 1, 2), 1e-5)
+
+
+def test_ejkernel_takes_every_name_of_either_order():
+    lhs, rhs = operands()
+    out = ejkernel.grouped_matmul(
+        lhs, rhs[1:3], SIZES, input_buffer_count=2, group_offset=jnp.array(1), existing_out=EXISTING
+    )
+    local = oracle.membership(M, SIZES, 1, 2).any(1)[:, None]
+    expected = jnp.where(local, oracle.gmm(lhs, rhs[1:3], SIZES, offset=1), EXISTING)
+    oracle.close(out, expected, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "others, options, message",
+    [
+        ((True,), {}, "the sixth argument is a bool, expected an int"),
+        ((2.0,), {}, "the sixth argument is a float, expected an int"),
+        ((np.int64(2),), {}, "the sixth argument is a int64, expected an int"),
+        ((0,), {}, "input_buffer_count = 0, expected 1 or more"),
+        ((2, None, False, False, None), {}, "10 positional arguments, expected at most 9"),
+        ((None,) * 6, {}, "11 positional arguments, expected at most 10"),
+        ((2, None), {"group_offset": None}, "group_offset is given twice"),
+        ((), {"group_offsets": None}, "there is no argument group_offsets"),
+    ],
+)
+def test_what_ejkernel_has_not_is_an_error(others, options, message):
+    lhs, rhs = operands()
+    with pytest.raises((TypeError, ValueError), match=f"^grouped_matmul: {message}"):
+        ejkernel.grouped_matmul(lhs, rhs, SIZES, jnp.float32, (128, 128, 128), *others, **options)
+
+
+def test_positional_order_of_tops():
+    lhs, rhs = operands()
+    stored = jnp.swapaxes(rhs, 1, 2)
+    oracle.close(cj.gmm(lhs, stored, SIZES, True), oracle.gmm(lhs, rhs, SIZES), 1e-5)
+    oracle.close(cj.gmm(lhs, rhs, SIZES, False), oracle.gmm(lhs, rhs, SIZES), 1e-5)
+    grad = oracle.normal(3, M, N, dtype=jnp.float32)
+    oracle.close(cj.tgmm(lhs, grad, SIZES), oracle.tgmm(lhs, grad, SIZES), 1e-5)
 
 
 def test_fewer_weights_than_sizes_start_at_group_zero():
@@ -152,7 +245,9 @@ def test_a_tiling_that_gives_none_is_an_error(op):
     seen = []
     op(lhs, rhs, tiling=lambda m, k, n: seen.append((m, k, n)) or (128, 128, 128))
     assert seen == [(M, K, N)]
-    for tiling in (None, lambda m, k, n: None):
+    # ejKernel takes None for its default.
+    none = [None] if op in (TILED["gmm"], TILED["tgmm"]) else []
+    for tiling in (*none, lambda m, k, n: None):
         with pytest.raises(ValueError, match="tiling"):
             op(lhs, rhs, tiling=tiling)
 

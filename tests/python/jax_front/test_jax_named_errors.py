@@ -1,7 +1,6 @@
 """Errors speak of the op and the arguments that the user wrote; an argument in another library's place is none that is dropped."""
 
 import cadre.jax as cj
-import jax
 import jax.numpy as jnp
 import jax_oracle as oracle
 import numpy as np
@@ -61,22 +60,6 @@ def test_an_error_names_the_op_that_was_called(name):
     call, message = FAULTS[name]
     with pytest.raises(ValueError, match=f"^{message}"):
         call()
-
-
-@pytest.mark.parametrize("offset", [jnp.array(1), jnp.array([1]), np.array(1)], ids=repr)
-def test_an_offset_in_the_place_of_the_buffer_count_is_refused(offset):
-    where = "input_buffer_count is an array, expected an integer; group_offset is the seventh"
-    with pytest.raises(TypeError, match=f"^grouped_matmul: {where}"):
-        ejkernel.grouped_matmul(LHS, RHS[1:3], SIZES, jnp.float32, (128, 128, 128), offset)
-    tgmm = lambda o: ejkernel.transposed_grouped_matmul(
-        LHS.T, LHS, SIZES, jnp.float32, (128, 128, 128), o
-    )
-    for call in (tgmm, jax.jit(tgmm)):
-        with pytest.raises(TypeError, match=f"^transposed_grouped_matmul: {where}"):
-            call(offset)
-    # In its own place it counts.
-    out = ejkernel.grouped_matmul(LHS, RHS[1:3], SIZES, jnp.float32, (128, 128, 128), 2, offset)
-    oracle.close(out, oracle.gmm(LHS, RHS[1:3], SIZES, offset=1), 1e-5)
 
 
 def test_an_array_is_no_tile():

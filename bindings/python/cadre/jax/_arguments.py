@@ -270,7 +270,7 @@ def existing_out(op, value, dims, shape, dtype):
     return value
 
 
-def positive(op, name, value, instead=""):
+def positive(op, name, value):
     """A count that only tunes another library's kernel, checked as it would be there.
 
     An array is none: what has values of the device, like a group_offset in the wrong place, would be dropped without a word.
@@ -278,7 +278,7 @@ def positive(op, name, value, instead=""):
     if export.is_symbolic_dim(value):
         return
     if isinstance(value, (jax.Array, np.ndarray)):
-        raise TypeError(f"{op}: {name} is an array, expected an integer{instead}")
+        raise TypeError(f"{op}: {name} is an array, expected an integer")
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{op}: {name} = {value!r}, expected an integer")
     if operator.index(value) < 1:

@@ -1,76 +1,159 @@
-"""ejKernel's grouped_matmul and transposed_grouped_matmul, in the positional order of the functions behind its grouped_matmulv2 on a TPU.
+"""ejKernel's grouped_matmul and transposed_grouped_matmul, in both of its positional orders.
 
-Beyond ejKernel: any m without padding, a defined tail (zero), gradients of every operand. `tiling`,
-`input_buffer_count` and `interpret` are TPU arguments: the first two are checked, and none changes a result.
+Its kernels differ in the sixth argument: those that its registry calls grouped_matmul and grouped_matmulv2 have group_offset there,
+the Pallas functions behind grouped_matmulv2 have input_buffer_count. So a Python int there is a count, an array or None an offset, and
+what follows is read accordingly; by keyword every name of either order is taken.
+
+Beyond ejKernel: any m without padding, a defined tail (zero), gradients of every operand. `tiling`, `input_buffer_count` and
+`interpret` are TPU arguments: the first two are checked, and none changes a result.
 """
 
+import typing
+
+import jax
 import jax.numpy as jnp
+import numpy as np
 
-from . import _arguments, _drop_in
+from . import _arguments, _drop_in, _named
 
-_INSTEAD = "; group_offset is the seventh argument here, or a keyword"
+_TILING = (128, 128, 128)
 
 
+@typing.overload
 def grouped_matmul(
     lhs,
     rhs,
     group_sizes,
     preferred_element_type=jnp.float32,
     tiling=(128, 128, 128),
+    group_offset=None,
+    existing_out=None,
+    transpose_rhs=False,
+    interpret=False,
+    precision=jax.lax.Precision.DEFAULT,
+): ...
+
+
+@typing.overload
+def grouped_matmul(
+    lhs,
+    rhs,
+    group_sizes,
+    preferred_element_type,
+    tiling=(128, 128, 128),
     input_buffer_count=2,
     group_offset=None,
     transpose_rhs=False,
     interpret=False,
-    *,
-    existing_out=None,
-    precision=None,
+): ...
+
+
+@_named.scope
+def grouped_matmul(
+    lhs, rhs, group_sizes, preferred_element_type=jnp.float32, tiling=_TILING, *others, **options
 ):
     """lhs [m, k], rhs [g, k, n] (or [g, n, k] with transpose_rhs) -> [m, n].
 
     existing_out: rows of rhs's groups are replaced, all others are kept. precision: as in cadre.jax.gmm.
     """
-    del interpret
     op = "grouped_matmul"
-    _arguments.positive(op, "input_buffer_count", input_buffer_count, _INSTEAD)
+    given = _read(
+        op,
+        others,
+        options,
+        registered=("group_offset", "existing_out", "transpose_rhs", "interpret", "precision"),
+        pallas=("input_buffer_count", "group_offset", "transpose_rhs", "interpret"),
+    )
     return _drop_in.gmm(
         op,
         lhs,
         rhs,
         group_sizes,
         preferred_element_type=preferred_element_type,
-        tiling=tiling,
-        group_offset=group_offset,
-        existing_out=existing_out,
-        transpose_rhs=transpose_rhs,
-        precision=precision,
+        tiling=_TILING if tiling is None else tiling,
+        group_offset=given.get("group_offset"),
+        existing_out=given.get("existing_out"),
+        transpose_rhs=given.get("transpose_rhs", False),
+        precision=given.get("precision"),
     )
 
 
+@typing.overload
 def transposed_grouped_matmul(
     lhs,
     rhs,
     group_sizes,
     preferred_element_type=jnp.float32,
     tiling=(128, 128, 128),
+    group_offset=None,
+    num_actual_groups=None,
+    existing_out=None,
+    interpret=False,
+): ...
+
+
+@typing.overload
+def transposed_grouped_matmul(
+    lhs,
+    rhs,
+    group_sizes,
+    preferred_element_type,
+    tiling=(128, 128, 128),
     input_buffer_count=2,
     group_offset=None,
     num_actual_groups=None,
     interpret=False,
-    *,
-    existing_out=None,
+): ...
+
+
+@_named.scope
+def transposed_grouped_matmul(
+    lhs, rhs, group_sizes, preferred_element_type=jnp.float32, tiling=_TILING, *others, **options
 ):
     """lhs [k, m], rhs [m, n] -> [num_actual_groups, k, n]; existing_out is added."""
-    del interpret
     op = "transposed_grouped_matmul"
-    _arguments.positive(op, "input_buffer_count", input_buffer_count, _INSTEAD)
+    given = _read(
+        op,
+        others,
+        options,
+        registered=("group_offset", "num_actual_groups", "existing_out", "interpret"),
+        pallas=("input_buffer_count", "group_offset", "num_actual_groups", "interpret"),
+    )
     return _drop_in.tgmm(
         op,
         lhs,
         rhs,
         group_sizes,
         preferred_element_type=preferred_element_type,
-        tiling=tiling,
-        group_offset=group_offset,
-        num_actual_groups=num_actual_groups,
-        existing_out=existing_out,
+        tiling=_TILING if tiling is None else tiling,
+        group_offset=given.get("group_offset"),
+        num_actual_groups=given.get("num_actual_groups"),
+        existing_out=given.get("existing_out"),
     )
+
+
+def _read(op, others, options, registered, pallas):
+    """The arguments behind tiling by name; `others` are in one of the two orders, which the first of them tells."""
+    names = registered
+    if others and isinstance(others[0], int) and not isinstance(others[0], bool):
+        names = pallas
+    elif others and others[0] is not None and not isinstance(others[0], (jax.Array, np.ndarray)):
+        raise TypeError(
+            f"{op}: the sixth argument is a {type(others[0]).__name__}, "
+            "expected an int (input_buffer_count), or an array or None (group_offset)"
+        )
+    if len(others) > len(names):
+        raise TypeError(
+            f"{op}: {5 + len(others)} positional arguments, expected at most {5 + len(names)}: "
+            f"behind tiling {', '.join(names)}"
+        )
+    given = dict(zip(names, others))
+    for name in options:
+        if name in given:
+            raise TypeError(f"{op}: {name} is given twice, by position and by name")
+        if name not in registered + pallas:
+            raise TypeError(f"{op}: there is no argument {name}")
+    given |= options
+    if "input_buffer_count" in given:
+        _arguments.positive(op, "input_buffer_count", given["input_buffer_count"])
+    return given
