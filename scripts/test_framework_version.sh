@@ -29,7 +29,7 @@ shim=$(PYTHONPATH=bindings/python CADRE_LIBRARY=$PWD/$library .venv/bin/python -
 cp -L "$library" "$shim" "$package/cadre/lib/"
 
 venv=$folder/venv-$framework-$version
-if [[ ! $venv/complete -nt requirements/test.txt ]]; then
+if [[ ! $venv/complete -nt requirements/test.txt || ! $venv/complete -nt requirements/tokamax.txt ]]; then
   oldest_python=3.10
   requirements=("$framework==$version" -r requirements/test.txt)
   if [[ $framework == jax ]]; then

@@ -69,13 +69,23 @@ def test_general_dimension_numbers_inside_tokamax(name):
     oracle.close(call(OURS), oracle.on_host(call)(THEIRS), TOLERANCE)
 
 
-def test_quantised_operands_are_left_to_the_next_implementation():
+@pytest.mark.parametrize("kind", ["QArray", "AsQArray"])
+@pytest.mark.parametrize("name", ["lhs", "rhs"])
+def test_quantised_operands_are_left_to_the_next_implementation(name, kind):
     qwix = pytest.importorskip("qwix")
-    rhs = qwix.quantize(RHS, jnp.int8)
-    with pytest.raises(NotImplementedError, match="rhs is a QArray"):
-        tokamax.ragged_dot(LHS, rhs, SIZES, implementation=OURS)
-    out = tokamax.ragged_dot(LHS, rhs, SIZES, implementation=(cj.ragged_dot, "xla"))
-    oracle.close(out, oracle.gmm(LHS, RHS, SIZES), 0.1)
+    quantization = pytest.importorskip("tokamax._src.quantization")
+    quantize = {"QArray": qwix.quantize, "AsQArray": quantization.AsQArray}[kind]
+    operands = {"lhs": LHS, "rhs": RHS}
+    operands[name] = quantize(operands[name], jnp.int8)
+    with pytest.raises(
+        NotImplementedError, match=f"ragged_dot: {name} is a {kind}, expected an array"
+    ):
+        cj.ragged_dot(**operands, group_sizes=SIZES)
+    with pytest.raises(NotImplementedError, match=f"{name} is a {kind}"):
+        tokamax.ragged_dot(**operands, group_sizes=SIZES, implementation=OURS)
+    chain = lambda o: tokamax.ragged_dot(**o, group_sizes=SIZES, implementation=(*OURS, "xla"))
+    for call in (chain, jax.jit(chain)):
+        oracle.close(call(operands), oracle.gmm(LHS, RHS, SIZES), 0.1)
 
 
 @pytest.mark.parametrize(
