@@ -31,6 +31,14 @@ inline cadre_dtype dtype_of(ffi::DataType type) {
       return CADRE_I64;
     case ffi::DataType::U32:
       return CADRE_U32;
+    case ffi::DataType::S16:
+      return CADRE_I16;
+    case ffi::DataType::U8:
+      return CADRE_U8;
+    case ffi::DataType::U16:
+      return CADRE_U16;
+    case ffi::DataType::U64:
+      return CADRE_U64;
     default:
       return 0;
   }

@@ -18,7 +18,13 @@ _NUMPY = {
     _structs.E4M3: numpy.dtype(ml_dtypes.float8_e4m3fn),
     _structs.E5M2: numpy.dtype(ml_dtypes.float8_e5m2),
 }
-_CODES = {dtype: code for code, dtype in _NUMPY.items()}
+_OF_SIZES_ALONE = {
+    _structs.I16: numpy.dtype(numpy.int16),
+    _structs.U8: numpy.dtype(numpy.uint8),
+    _structs.U16: numpy.dtype(numpy.uint16),
+    _structs.U64: numpy.dtype(numpy.uint64),
+}
+_CODES = {dtype: code for code, dtype in (_NUMPY | _OF_SIZES_ALONE).items()}
 
 FLOATS = (_structs.F64, _structs.F32, _structs.BF16, _structs.F16)
 INDICES = (_structs.I32, _structs.U32, _structs.I64)
@@ -48,4 +54,4 @@ def numpy_of(code):
 
 
 def known_names():
-    return ", ".join(dtype.name for dtype in _CODES)
+    return ", ".join(dtype.name for dtype in _NUMPY.values())

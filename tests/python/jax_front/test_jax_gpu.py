@@ -68,6 +68,34 @@ def test_a_chain_in_one_command_buffer_replays_with_other_sizes(dtype, tolerance
         oracle.all_close(gradients, wanted, tolerance)
 
 
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+)
+def test_sizes_of_every_integer_type(dtype):
+    lhs, rhs = operands("bfloat16")
+    dy = oracle.normal(3, M, N, dtype="bfloat16")
+    for sizes in (SIZES[0], SIZES[1], SIZES[4]):
+        held = jnp.array(sizes, dtype)
+        oracle.close(jax.jit(cj.gmm)(lhs, rhs, held), oracle.gmm(*wide(lhs, rhs), sizes), 2.0**-7)
+        weights = jax.jit(cj.tgmm)(lhs, dy, held)
+        oracle.close(weights, oracle.tgmm(*wide(lhs, dy), jnp.array(sizes)), 2.0**-7)
+        total = jax.jit(cj.bias_grad)(dy, held)
+        expected = oracle.tgmm(jnp.ones((M, 1)), *wide(dy), jnp.array(sizes))[:, 0]
+        oracle.close(total, expected, 2.0**-7)
+    cj.check()
+
+
+def test_types_of_lax_are_multiplied_on_the_gpu():
+    lhs = jnp.arange(M * K, dtype=jnp.int32).reshape(M, K) % 7
+    rhs = jnp.arange(6 * K * N, dtype=jnp.int32).reshape(6, K, N) % 5
+    sizes = jnp.array(SIZES[0])
+    out = jax.jit(cj.ragged_dot)(lhs, rhs, sizes)
+    assert out.dtype == jnp.int32 and {x.platform for x in out.devices()} == {"gpu"}
+    np.testing.assert_array_equal(out, oracle.gmm(*wide(lhs, rhs), sizes))
+    part = jax.jit(lambda o: cj.ragged_dot(lhs, rhs[2:4], sizes, group_offset=o))(jnp.array(2))
+    np.testing.assert_array_equal(part, oracle.gmm(*wide(lhs, rhs[2:4]), sizes, offset=2))
+
+
 def test_group_offset_stays_on_the_device():
     lhs, rhs = operands("bfloat16")
     product = jax.jit(lambda o: cj.gmm(lhs, rhs[:2], jnp.array(SIZES[0]), group_offset=o))

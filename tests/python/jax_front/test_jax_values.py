@@ -75,7 +75,36 @@ def test_int8_sums_are_exact_past_two_to_the_24():
     np.testing.assert_array_equal(out, [[127 * 127 * k, 127 * 127 * k - 127]] * 2)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"])
+INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_group_sizes_reach_the_kernels_in_their_own_type(dtype):
+    operands = oracle.normal(1, 9, 3), oracle.normal(2, 3, 3, 2), jnp.array([4, 0, 5]).astype(dtype)
+    (call,) = [x for x in jax.make_jaxpr(cj.gmm)(*operands).eqns if x.primitive.name == "cadre_gmm"]
+    assert call.invars[2].aval.dtype == dtype
+
+
+@pytest.mark.cpu
+def test_a_size_above_an_int64_is_named_as_it_is():
+    sizes = jnp.array([4, 2**64 - 1, 5], jnp.uint64)
+    with pytest.raises(
+        (ValueError, jax.errors.JaxRuntimeError), match="18446744073709551615|2\\^63"
+    ):
+        jax.block_until_ready(cj.gmm(oracle.normal(1, 9, 3), oracle.normal(2, 3, 3, 2), sizes))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_narrow_sizes_of_elements_with_many_rows(dtype):
+    """100 elements of 3 rows each: more than an int8 or uint8 counts."""
+    lhs, rhs = oracle.normal(1, 120, 3, 4), oracle.normal(2, 2, 4, 5)
+    numbers = jax.lax.RaggedDotDimensionNumbers((((2,), (1,)), ((), ())), (0,), (0,))
+    out = cj.ragged_dot_general(lhs, rhs, np.array([100, 15], dtype), numbers)
+    expected = oracle.gmm(lhs.reshape(360, 4), rhs, [300, 45])
+    oracle.close(out, expected.reshape(120, 3, 5))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
 def test_group_sizes_of_any_integer_type(dtype):
     lhs, rhs = oracle.normal(1, 300, 3), oracle.normal(2, 3, 3, 2)
     sizes = np.array([100, 100, 100], dtype)  # their sum doesn't fit int8 or uint8

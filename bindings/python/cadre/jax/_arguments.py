@@ -54,8 +54,7 @@ def as_array(op, name, value, convert=jnp.asarray):
 def rank_is(op, name, value, dims, error=ValueError):
     """`dims` are the names of the dims, in order."""
     if value.ndim != len(dims):
-        shape = f"({', '.join(dims)})" if len(dims) > 1 else f"({dims[0]},)"
-        raise error(f"{op}: {name}.shape = {value.shape}, expected {shape}")
+        raise error(f"{op}: {name}.shape = {value.shape}, expected [{', '.join(dims)}]")
 
 
 def array(op, name, value, dims, types=_OPERANDS):
@@ -117,11 +116,9 @@ def _integers(op, name, value):
 
 
 def group_sizes(op, value):
-    """Sizes as the kernels read them (i32, u32 or i64), from any integer type and from tokamax's GroupSizes."""
+    """Sizes of any integer type, from arrays, lists and tokamax's GroupSizes; the kernels read every type of whole bytes as it is."""
     value = _integers(op, "group_sizes", getattr(value, "value", value))
-    if value.dtype.name in ("int32", "uint32", "int64"):
-        return value
-    return value.astype(jnp.int64 if value.dtype.name == "uint64" else jnp.int32)
+    return value if _dtypes.code_of(value.dtype) else value.astype(jnp.int32)
 
 
 def group_sizes_vector(op, value):

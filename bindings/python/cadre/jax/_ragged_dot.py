@@ -151,7 +151,7 @@ class _Product:
         self.sizes = _arguments.group_sizes(op, group_sizes)
         self.mode = _dimension_numbers.check(op, self.lhs, self.rhs, numbers)
         if self.sizes.ndim == 0:
-            raise TypeError(f"{op}: group_sizes.shape = (), expected (..., num_groups)")
+            raise TypeError(f"{op}: group_sizes.shape = (), expected [..., num_groups]")
         self.precision = _arguments.precision(op, precision, self.lhs, self.rhs)
         self.sharded = group_offset is not None
         if self.sharded and self.mode is not Mode.ROWS:
@@ -198,6 +198,8 @@ class _Product:
             )
         if isinstance(rows_each, int) and rows_each == 1:
             return sizes
+        if sizes.dtype.itemsize < 4:  # too narrow for a number of rows
+            sizes = sizes.astype(jnp.int32)
         least = 0 if jnp.issubdtype(sizes.dtype, jnp.unsignedinteger) else -1
         too_many = jnp.asarray(self.lhs.shape[self.ragged_dim] + 1, sizes.dtype)
         clamped = jnp.clip(sizes, jnp.asarray(least, sizes.dtype), too_many)
