@@ -16,12 +16,12 @@ AT_TRACE = {
     "rank of lhs": (
         lambda: cj.gmm(LHS[0], RHS, SIZES),
         ValueError,
-        r"gmm: lhs.shape = \(5,\), expected \(m, k\)",
+        r"gmm: lhs.shape = \(5,\), expected \[m, k\]",
     ),
     "rank of rhs": (
         lambda: cj.gmm(LHS, RHS[0], SIZES),
         ValueError,
-        r"gmm: rhs.shape = \(5, 4\), expected \(g, k, n\)",
+        r"gmm: rhs.shape = \(5, 4\), expected \[g, k, n\]",
     ),
     "k": (lambda: cj.gmm(LHS, RHS[:, :4], SIZES), ValueError, "gmm: rhs.k = 4, expected lhs.k = 5"),
     "k, transposed": (
@@ -47,7 +47,7 @@ AT_TRACE = {
     "rank of sizes": (
         lambda: cj.gmm(LHS, RHS, SIZES[None]),
         ValueError,
-        r"group_sizes.shape = \(1, 3\), expected \(num_groups,\)",
+        r"group_sizes.shape = \(1, 3\), expected \[num_groups\]",
     ),
     "complex lhs": (lambda: cj.gmm(LHS + 0j, RHS, SIZES), TypeError, "lhs.dtype = complex128"),
     "offset's shape": (
@@ -90,7 +90,7 @@ AT_TRACE = {
     "ragged_dot's ranks": (
         lambda: cj.ragged_dot(LHS, LHS, SIZES),
         TypeError,
-        r"rhs.shape = \(10, 5\), expected \(g, k, n\)",
+        r"rhs.shape = \(10, 5\), expected \[g, k, n\]",
     ),
 }
 
@@ -166,7 +166,7 @@ AT_TRACE |= {
     "rank of gate_up": (
         lambda: cj.grouped_mlp(LHS, RHS[0], RHS, SIZES),
         ValueError,
-        r"grouped_mlp: gate_up.shape = \(5, 4\), expected \(g, k, 2h\)",
+        r"grouped_mlp: gate_up.shape = \(5, 4\), expected \[g, k, 2h\]",
     ),
     "three precisions": (
         lambda: cj.gmm(LHS, RHS, SIZES, precision=(None,) * 3),
@@ -189,13 +189,13 @@ AT_TRACE |= {
             "rank of lhs",
             lambda f: f(LHS[0], RHS, SIZES),
             ValueError,
-            r"lhs.shape = \(5,\), expected \(m, k\)",
+            r"lhs.shape = \(5,\), expected \[m, k\]",
         ),
         (
             "rank of rhs",
             lambda f: f(LHS, RHS[0], SIZES),
             ValueError,
-            r"rhs.shape = \(5, 4\), expected \(g, k, n\)",
+            r"rhs.shape = \(5, 4\), expected \[g, k, n\]",
         ),
         (
             "rank of sizes",
@@ -238,11 +238,11 @@ AT_TRACE |= {
         ("transposed_grouped_matmul", ejkernel.transposed_grouped_matmul),
     )
     for fault, call, message in (
-        ("rank of lhs", lambda f: f(LHS[0], LHS, SIZES), r"lhs.shape = \(5,\), expected \(k, m\)"),
+        ("rank of lhs", lambda f: f(LHS[0], LHS, SIZES), r"lhs.shape = \(5,\), expected \[k, m\]"),
         (
             "rank of rhs",
             lambda f: f(LHS.T, RHS, SIZES),
-            r"rhs.shape = \(3, 5, 4\), expected \(m, n\)",
+            r"rhs.shape = \(3, 5, 4\), expected \[m, n\]",
         ),
         ("two tiles", lambda f: f(LHS.T, LHS, SIZES, tiling=(1, 2)), "tiling = "),
         (

@@ -14,7 +14,7 @@ GATE_UP, DOWN = oracle.normal(3, 3, 5, 8), oracle.normal(4, 3, 4, 5)
 FAULTS = {
     "weight's rank": (
         lambda: cj.grouped_linear(LHS, RHS[0], SIZES),
-        r"grouped_linear: weight.shape = \(5, 4\), expected \(g, n, k\)",
+        r"grouped_linear: weight.shape = \(5, 4\), expected \[g, n, k\]",
     ),
     "weight's k": (
         lambda: cj.grouped_linear(LHS, RHS, SIZES),
@@ -22,7 +22,7 @@ FAULTS = {
     ),
     "x's rank": (
         lambda: cj.grouped_linear(LHS[0], RHS, SIZES),
-        r"grouped_linear: x.shape = \(5,\), expected \(m, k\)",
+        r"grouped_linear: x.shape = \(5,\), expected \[m, k\]",
     ),
     "number of weights": (
         lambda: cj.grouped_linear(LHS, RHS[:2], SIZES, transpose_weight=False),
