@@ -3,6 +3,7 @@
 import operator
 
 import torch
+import torch.autograd.forward_ad as _forward_ad
 
 from .._errors import wrong_type, wrong_value
 from . import _dtypes
@@ -111,11 +112,16 @@ def outputs(op, argument, value, rank=None):
 
 def refuse_gradients(op, tensors):
     """Calls that write into `out` are not differentiable; says so before any work, as torch's out= does."""
-    if not torch.is_grad_enabled():
+    forward = _forward_ad._current_level >= 0
+    if not torch.is_grad_enabled() and not forward:
         return
     for name, value in tensors.items():
         for each in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(each, torch.Tensor) and each.requires_grad:
+            if not isinstance(each, torch.Tensor):
+                continue
+            if forward and _forward_ad.unpack_dual(each).tangent is not None:
+                raise wrong_value(op, f"{name}'s tangent", "given", "none because out is given")
+            if torch.is_grad_enabled() and each.requires_grad:
                 raise wrong_value(
                     op,
                     f"{name}.requires_grad",

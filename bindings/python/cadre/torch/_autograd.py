@@ -1,6 +1,9 @@
 """Gradients of gmm, tgmm, bias_grad and bias_scale_grad, each made of these same four operators.
 
-So they can be differentiated again, to any order; nothing is transposed in memory; and rows that no local group covers
+Each op is linear in every input that has a gradient, so its forward derivative is a sum of the op itself, with one input
+after the other replaced by its tangent and the terms without that input left out.
+
+So all can be differentiated again, to any order; nothing is transposed in memory; and rows that no local group covers
 are neither read nor given anything but zeros. With y[r] = row_scale[r] * (alpha_g * lhs[r] @ rhs_g + bias_scale[r] *
 bias_g), and dy its gradient:
 
@@ -336,8 +339,57 @@ def _bias_scale_grad_backward(ctx, dout):
     return ddy, dbias, None, None, None, None
 
 
-differentiable(_gmm, _gmm_setup, _gmm_backward)
-differentiable(_gmm_list, _gmm_setup, _gmm_backward)
-differentiable(_tgmm, _tgmm_setup, _tgmm_backward)
-differentiable(_bias_grad, _bias_grad_setup, _bias_grad_backward)
-differentiable(_bias_scale_grad, _bias_scale_grad_setup, _bias_scale_grad_backward)
+def _sum_of(op, inputs, replacements, dtype):
+    """The sum of op(inputs) with each of `replacements` ({place: value}) in turn, rounded once; the last input is out_dtype."""
+    several = len(replacements) > 1
+    total = None
+    for replaced in replacements:
+        arguments = [replaced.get(place, value) for place, value in enumerate(inputs)]
+        arguments[-1] = _dtypes.accumulator(dtype) if several else dtype
+        part = call(op, *arguments)
+        total = part if total is None else total + part
+    return total.to(dtype)
+
+
+def _gmm_tangent(op, inputs, tangents):
+    lhs, rhs, bias, transpose_rhs = inputs[0], inputs[1], inputs[4], inputs[9]
+    product_alone = {4: [] if isinstance(bias, list) else None, 5: None}
+
+    def without_k(each):
+        return each.narrow(-1 if transpose_rhs else -2, 0, 0)
+
+    replacements = []
+    for place in (0, 1, 3, 4, 5, 6):
+        if tangents[place] is None:
+            continue
+        replaced = {place: tangents[place]}
+        if place in (0, 1, 3):
+            replaced.update(product_alone)
+        elif place in (4, 5):
+            no_rhs = [without_k(each) for each in rhs] if isinstance(rhs, list) else without_k(rhs)
+            replaced.update({0: lhs[:, :0], 1: no_rhs})
+        replacements.append(replaced)
+    dtype = inputs[13] or _dtypes.product("gmm", lhs.dtype, _first(rhs).dtype)
+    return _sum_of(op, inputs, replacements, dtype)
+
+
+def _multilinear_tangent(default_dtype):
+    """For ops with one term; default_dtype(inputs): of the result unless out_dtype is given."""
+
+    def tangent(op, inputs, tangents):
+        replacements = [{i: each} for i, each in enumerate(tangents) if each is not None]
+        return _sum_of(op, inputs, replacements, inputs[-1] or default_dtype(inputs))
+
+    return tangent
+
+
+_tgmm_tangent = _multilinear_tangent(
+    lambda inputs: _dtypes.product("tgmm", inputs[0].dtype, inputs[1].dtype)
+)
+_dy_tangent = _multilinear_tangent(lambda inputs: inputs[0].dtype)
+
+differentiable(_gmm, _gmm_setup, _gmm_backward, _gmm_tangent)
+differentiable(_gmm_list, _gmm_setup, _gmm_backward, _gmm_tangent)
+differentiable(_tgmm, _tgmm_setup, _tgmm_backward, _tgmm_tangent)
+differentiable(_bias_grad, _bias_grad_setup, _bias_grad_backward, _dy_tangent)
+differentiable(_bias_scale_grad, _bias_scale_grad_setup, _bias_scale_grad_backward, _dy_tangent)

@@ -1,7 +1,9 @@
 """How the operators are called. Eagerly they go past torch.library's layer for autograd, which costs tens of microseconds a
-call; compiled, through it; and inside torch.func's transforms, which refuse it, through an autograd.Function."""
+call; compiled, through it; and inside torch.func's transforms and forward-mode AD, which it doesn't know, through an
+autograd.Function with a jvp."""
 
 import torch
+import torch.autograd.forward_ad as _forward_ad
 from torch.library import register_autograd, register_vmap
 
 _below_autograd = torch._C._AutoDispatchBelowAutograd
@@ -16,14 +18,19 @@ _transformable = {}
 
 def call(op, *args):
     """op(*args) for an OpOverload that `differentiable` knows."""
+    if is_transformed():
+        return _transformable[op](*args)
     if torch.compiler.is_compiling():
         return op(*args)
-    if _transform_level() is not None:
-        return _transformable[op](*args)
     if torch.is_grad_enabled() and _any_requires_grad(*args):
         return _eager[op](*args)
     with _below_autograd():
         return op(*args)
+
+
+def is_transformed():
+    """True inside torch.func's transforms and inside forward-mode AD."""
+    return _transform_level() is not None or _forward_ad._current_level >= 0
 
 
 def into(op, *args, written):
@@ -37,10 +44,11 @@ def into(op, *args, written):
         _increment_version(written)
 
 
-def differentiable(op, setup, backward, *, returns_list=False):
-    """Gives an operator its gradient and its vmap rule, in torch.library's form and in torch.func's.
+def differentiable(op, setup, backward, tangent, *, returns_list=False):
+    """Gives an operator its gradient and its vmap rule, in torch.library's form and in torch.func's, and its tangent.
 
     setup(ctx, inputs, output) finds in ctx.needs which inputs want a gradient, in the structure of the inputs.
+    tangent(op, inputs, tangents) is the forward derivative, with None for an input that has no tangent.
     """
 
     def library_setup(ctx, inputs, output):
@@ -49,7 +57,7 @@ def differentiable(op, setup, backward, *, returns_list=False):
 
     register_autograd(op, backward, setup_context=library_setup)
     register_vmap(op, _loop(op))
-    _transformable[op] = _transformable_function(op, setup, backward, returns_list)
+    _transformable[op] = _transformable_function(op, setup, backward, tangent, returns_list)
     lists = [
         i for i, argument in enumerate(op._schema.arguments) if str(argument.type) == "List[Tensor]"
     ]
@@ -180,7 +188,7 @@ def _nested(flat, counts):
     return nested
 
 
-def _transformable_function(op, setup, backward, returns_list):
+def _transformable_function(op, setup, backward, tangent, returns_list):
     mapped = _loop(op)
 
     class Function(torch.autograd.Function):
@@ -196,15 +204,34 @@ def _transformable_function(op, setup, backward, returns_list):
             nested = _unflatten(inputs[:-1], inputs[-1])
             ctx.needs = _needs(ctx, nested)
             ctx.input_counts = inputs[-1]
+            # An input without a tangent has None, not zeros that would cost a product.
+            ctx.set_materialize_grads(False)
+            ctx.likes = [_like(each) for each in (output if returns_list else ())]
+            ctx.others = [None if isinstance(each, torch.Tensor) else each for each in inputs[:-1]]
+            tensors = [each if isinstance(each, torch.Tensor) else None for each in inputs[:-1]]
+            ctx.save_for_forward(*tensors)
             setup(ctx, nested, output)
 
         @staticmethod
         def backward(ctx, *grads):
-            results = backward(ctx, list(grads)) if returns_list else backward(ctx, *grads)
+            if returns_list:
+                grads = [
+                    torch.zeros(shape, **options) if grad is None else grad
+                    for grad, (shape, options) in zip(grads, ctx.likes, strict=True)
+                ]
+            results = backward(ctx, grads) if returns_list else backward(ctx, *grads)
             flat = []
             for result, count in zip(results, ctx.input_counts, strict=True):
                 flat.extend([result] if count is None else result)
             return (*flat, None)
+
+        @staticmethod
+        def jvp(ctx, *tangents):
+            pairs = zip(ctx.saved_tensors, ctx.others, strict=True)
+            inputs = [other if tensor is None else tensor for tensor, other in pairs]
+            nested = _unflatten(inputs, ctx.input_counts)
+            result = tangent(op, nested, _tangents(nested, tangents[:-1], ctx.input_counts))
+            return tuple(result) if returns_list else result
 
         @staticmethod
         def vmap(info, in_dims, *args):
@@ -221,3 +248,23 @@ def _transformable_function(op, setup, backward, returns_list):
         return list(result) if returns_list else result
 
     return apply
+
+
+def _like(tensor):
+    return tensor.shape, {"dtype": tensor.dtype, "device": tensor.device}
+
+
+def _tangents(inputs, flat, counts):
+    """Tangents in the structure of the inputs: a list has none at all, or one for each tensor."""
+    nested = _unflatten(flat, counts)
+    for place, (values, tangents) in enumerate(zip(inputs, nested, strict=True)):
+        if counts[place] is None:
+            continue
+        if all(each is None for each in tangents):
+            nested[place] = None
+        else:
+            nested[place] = [
+                torch.zeros_like(value) if each is None else each
+                for value, each in zip(values, tangents, strict=True)
+            ]
+    return nested

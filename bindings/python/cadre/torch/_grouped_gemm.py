@@ -304,4 +304,29 @@ def _dots(tensors, dd, like):
     return sums.to(like.dtype)
 
 
-differentiable(_op, _setup, _backward, returns_list=True)
+def _tangent(op, inputs, tangents):
+    """The product is linear in a, b and alpha, the rest in c and beta."""
+    c, beta, beta_value = inputs[10:15], inputs[20], inputs[22]
+    dtype = inputs[26]
+    terms = []
+    for place in (0, 5, 19):
+        if tangents[place] is not None:
+            arguments = [*inputs[:10], *_NO_OPERAND, *inputs[15:]]
+            arguments[place], arguments[20], arguments[22] = tangents[place], None, 0.0
+            terms.append(call(op, *arguments))
+    if (tangents[10] is not None or tangents[20] is not None) and c[4][0] != inputs[18][0]:
+        raise NotImplementedError(
+            "grouped_gemm: tangents of c or beta where c and the result have different forms"
+        )
+    if tangents[10] is not None:
+        scaled = (
+            _times_groups(each, beta, beta_value, i, c) for i, each in enumerate(tangents[10])
+        )
+        terms.append([each.to(dtype) for each in scaled])
+    if tangents[20] is not None:
+        scaled = (_times_groups(each, tangents[20], 0.0, i, c) for i, each in enumerate(c[0]))
+        terms.append([each.to(dtype) for each in scaled])
+    return [sum(each[1:], start=each[0]) for each in zip(*terms, strict=True)]
+
+
+differentiable(_op, _setup, _backward, _tangent, returns_list=True)

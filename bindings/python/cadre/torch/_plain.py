@@ -1,9 +1,9 @@
 """The shortest way of gmm and tgmm, for calls with nothing but the product: every argument of an operator and every look
-at one costs host time. Whatever asks for more, and every failure, goes the long way of _functional.py."""
+at one costs host time. Whatever asks for more, and every failure, takes the general path of _functional.py."""
 
 import torch
 
-from ._calls import call
+from ._calls import call, is_transformed
 
 _ops = torch.ops.cadre
 _gmm = _ops.gmm.default
@@ -13,26 +13,25 @@ _gmm_plain = _ops.gmm_plain.default._op
 _tgmm_plain = _ops.tgmm_plain.default._op
 
 _Tensor = torch.Tensor
-_transform_level = torch._C._functorch.maybe_current_level
 _any_autocast = torch._C._is_any_autocast_enabled
 _is_grad_enabled = torch.is_grad_enabled
 
 
 def gmm(lhs, rhs, group_sizes, transpose_rhs):
-    """The product, or None where the long way must be gone. Not for calls that are being compiled."""
-    if not isinstance(rhs, _Tensor) or _transform_level() is not None or _any_autocast():
+    """The product, or None if the call needs the general path. Not for calls that are being compiled."""
+    if not isinstance(rhs, _Tensor) or is_transformed() or _any_autocast():
         return None
     try:
         if _is_grad_enabled() and (lhs.requires_grad or rhs.requires_grad):
             return _Gmm.apply(lhs, rhs, group_sizes, transpose_rhs)
         return _gmm_plain(lhs, rhs, group_sizes, transpose_rhs)
     except (RuntimeError, AttributeError, TypeError):
-        return None  # the long way finds the words for it
+        return None  # the general path finds the words for it
 
 
 def tgmm(lhs, rhs, group_sizes, num_groups):
     """As gmm, but only where no gradient is wanted."""
-    if _transform_level() is not None or _any_autocast():
+    if is_transformed() or _any_autocast():
         return None
     try:
         if _is_grad_enabled() and (lhs.requires_grad or rhs.requires_grad):
@@ -43,7 +42,7 @@ def tgmm(lhs, rhs, group_sizes, num_groups):
 
 
 class _Gmm(torch.autograd.Function):
-    """gmm_plain with its gradient, which is made of the long way's operators where it is differentiated itself."""
+    """gmm_plain with its gradient, made of the general operators if it is differentiated itself."""
 
     @staticmethod
     def forward(ctx, lhs, rhs, group_sizes, transpose_rhs):
