@@ -159,18 +159,8 @@ inline void run_grouped_gemm(const Operand& a, const Operand& b, const Operand& 
 /// Value i of per-group dims on the host, or the uniform one.
 inline int64_t host_dim(const OptionalTensor& per_group, int64_t uniform, int64_t i) {
   if (!per_group) return uniform;
-  const void* data = per_group->data_ptr();
-  const int64_t at = i * per_group->stride(0);
-  switch (dtype_of(per_group->scalar_type())) {
-    case CADRE_I32:
-      return static_cast<const int32_t*>(data)[at];
-    case CADRE_U32:
-      return static_cast<const uint32_t*>(data)[at];
-    case CADRE_I64:
-      return static_cast<const int64_t*>(data)[at];
-    default:
-      return -1;  // the library names the wrong type
-  }
+  return host_integer(per_group->data_ptr(), dtype_of(per_group->scalar_type()),
+                      i * per_group->stride(0));
 }
 
 /// True where the matrices are known to fill a packed buffer back to back.

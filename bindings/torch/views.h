@@ -81,6 +81,14 @@ inline cadre_dtype dtype_of(ScalarType type) {
       return CADRE_I64;
     case ScalarType::UInt32:
       return CADRE_U32;
+    case ScalarType::Short:
+      return CADRE_I16;
+    case ScalarType::Byte:
+      return CADRE_U8;
+    case ScalarType::UInt16:
+      return CADRE_U16;
+    case ScalarType::UInt64:
+      return CADRE_U64;
     case ScalarType::Float8_e4m3fn:
       return CADRE_E4M3;
     case ScalarType::Float8_e5m2:
@@ -209,6 +217,37 @@ class SizesView {
   cadre_sizes value_{};
 };
 
+/// Element `at` of integers on the host; -1 for one above 2^63 - 1, and for what are no integers:
+/// a size that the library refuses, as it does the type.
+inline int64_t host_integer(const void* data, cadre_dtype dtype, int64_t at) {
+  switch (dtype) {
+    case CADRE_I8:
+      return static_cast<const int8_t*>(data)[at];
+    case CADRE_U8:
+      return static_cast<const uint8_t*>(data)[at];
+    case CADRE_I16:
+      return static_cast<const int16_t*>(data)[at];
+    case CADRE_U16:
+      return static_cast<const uint16_t*>(data)[at];
+    case CADRE_I32:
+      return static_cast<const int32_t*>(data)[at];
+    case CADRE_U32:
+      return static_cast<const uint32_t*>(data)[at];
+    case CADRE_I64:
+      return static_cast<const int64_t*>(data)[at];
+    case CADRE_U64:
+      return std::max<int64_t>(-1, static_cast<int64_t>(static_cast<const uint64_t*>(data)[at]));
+    default:
+      return -1;
+  }
+}
+
+inline bool is_integer(cadre_dtype dtype) {
+  constexpr cadre_dtype kIntegers[] = {CADRE_I8,  CADRE_U8,  CADRE_I16, CADRE_U16,
+                                       CADRE_I32, CADRE_U32, CADRE_I64, CADRE_U64};
+  return std::find(std::begin(kIntegers), std::end(kIntegers), dtype) != std::end(kIntegers);
+}
+
 /// Fills an op's group offset: the number, or one integer in a tensor. A tensor on the host is
 /// read.
 template <typename Args>
@@ -216,20 +255,19 @@ void set_group_offset(Args& args, const char* op, int64_t value, const OptionalT
   args.group_offset = value;
   if (!tensor.has_value()) return;
   const cadre_dtype dtype = dtype_of(tensor->scalar_type());
-  if (tensor->numel() != 1 || (dtype != CADRE_I32 && dtype != CADRE_I64 && dtype != CADRE_U32)) {
-    fail(CADRE_INVALID, std::string(op) + ": group_offset = " + std::to_string(tensor->numel()) +
-                            " elements of " + cadre_dtype_name(dtype) +
-                            ", expected one i32, u32 or i64");
+  if (!is_integer(dtype)) {
+    fail(CADRE_INVALID, std::string(op) + ": group_offset.dtype = " + cadre_dtype_name(dtype) +
+                            ", expected an integer type");
+  }
+  if (tensor->numel() != 1) {
+    fail(CADRE_INVALID, std::string(op) + ": group_offset.shape = " + shape_text(*tensor) +
+                            ", expected one element");
   }
   if (tensor->is_cuda()) {
     args.group_offset_on_device = tensor->data_ptr();
     args.group_offset_dtype = dtype;
-  } else if (dtype == CADRE_I64) {
-    args.group_offset = *static_cast<const int64_t*>(tensor->data_ptr());
-  } else if (dtype == CADRE_I32) {
-    args.group_offset = *static_cast<const int32_t*>(tensor->data_ptr());
   } else {
-    args.group_offset = *static_cast<const uint32_t*>(tensor->data_ptr());
+    args.group_offset = host_integer(tensor->data_ptr(), dtype, 0);
   }
 }
 

@@ -215,7 +215,7 @@ BAD_CALLS = {
     "integers": (
         lambda layer, x: layer(x.int(), SPLITS),
         TypeError,
-        "weight.*dtype = torch.float64, expected a type that multiplies with inp.dtype = torch.int32",
+        "inp.dtype = torch.int32, expected torch.float64, torch.float32",
     ),
     "another device": (
         lambda layer, x: layer(x.to("meta"), SPLITS),

@@ -13,7 +13,7 @@ def sizes(op, argument, value):
     """Group sizes as a tensor: the one given, or an int64 tensor on the host from a list."""
     if isinstance(value, torch.Tensor):
         if value.dtype not in _dtypes.INDICES:
-            raise _dtypes.not_integers(op, argument, value.dtype)
+            raise _dtypes.wrong_dtype(op, argument, value.dtype, _dtypes.INDICES)
         return value
     if isinstance(value, (list, tuple)):
         for i, item in enumerate(value):

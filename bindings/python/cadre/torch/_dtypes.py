@@ -13,6 +13,10 @@ CODES = {
     torch.int32: _structs.I32,
     torch.int64: _structs.I64,
     torch.uint32: _structs.U32,
+    torch.int16: _structs.I16,
+    torch.uint8: _structs.U8,
+    torch.uint16: _structs.U16,
+    torch.uint64: _structs.U64,
     torch.float8_e4m3fn: _structs.E4M3,
     torch.float8_e5m2: _structs.E5M2,
 }
@@ -21,7 +25,18 @@ _TYPES = {code: dtype for dtype, code in CODES.items()}
 NAMES = {_dtypes.name_of(code): dtype for code, dtype in _TYPES.items()}
 
 #: What group sizes, offsets and dims may be.
-INDICES = (torch.int32, torch.uint32, torch.int64)
+INDICES = (
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.uint16,
+    torch.int32,
+    torch.uint32,
+    torch.int64,
+    torch.uint64,
+)
+#: What operands may be; results may be int32, too.
+OPERANDS = tuple(dtype for dtype in CODES if dtype == torch.int8 or dtype not in INDICES)
 
 #: (lhs, rhs) -> the type of their product, for every pair that has one: the library's own table.
 _PRODUCTS = {
@@ -42,14 +57,10 @@ def product(op, lhs, rhs, names=("lhs", "rhs")):
         ) from None
 
 
-def not_integers(op, argument, dtype):
-    """The error for group sizes (and the like) of another type."""
-    return TypeError(f"{op}: {argument}.dtype = {dtype}, expected {listed(INDICES)}")
-
-
-def listed(dtypes):
-    *most, last = map(str, dtypes)
-    return f"{', '.join(most)} or {last}"
+def wrong_dtype(op, argument, dtype, expected):
+    """The error for a tensor of a type that is none of `expected`."""
+    *most, last = map(str, expected)
+    return TypeError(f"{op}: {argument}.dtype = {dtype}, expected {', '.join(most)} or {last}")
 
 
 def accumulator(dtype):

@@ -25,11 +25,11 @@ def translated(op, error, tensors):
                 continue
             if not isinstance(item, torch.Tensor):
                 return wrong_type(op, name, item, "a torch.Tensor")
-            if argument == "group_sizes" and item.dtype not in _dtypes.INDICES:
-                return _dtypes.not_integers(op, name, item.dtype)
-            if item.dtype not in _dtypes.CODES:
-                known = ", ".join(str(dtype).removeprefix("torch.") for dtype in _dtypes.CODES)
-                return TypeError(f"{op}: {name}.dtype = {item.dtype}, expected one of {known}")
+            known = _dtypes.INDICES if argument == "group_sizes" else _dtypes.OPERANDS
+            if argument in ("c", "out"):
+                known = (*known, torch.int32)
+            if item.dtype not in known:
+                return _dtypes.wrong_dtype(op, name, item.dtype, known)
             if item.layout != torch.strided:
                 return wrong_type(
                     op, name, item, f"a strided tensor, not one of layout {item.layout}"

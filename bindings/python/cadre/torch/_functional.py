@@ -42,7 +42,7 @@ def gmm(
     """out[r] = row_scale[r] * (alpha_g * (lhs[r] @ rhs[g]) + bias_scale[r] * bias[g]) + beta_g * c[r], g the group of row r.
 
     lhs [m, k]; rhs [g, k, n] (or [g, n, k] with transpose_rhs), one tensor or a list of g matrices; group_sizes: a
-    tensor of int32, uint32 or int64 on lhs's device or the host, or a list; sizes on a device are never read by the host.
+    tensor of any integer type on lhs's device or the host, or a list; sizes on a device are never read by the host.
     bias [g, n] (or a list), bias_scale [m], row_scale [m]; alpha is a number or a [g] tensor; group_offset is an int or a
     tensor. All of lhs, rhs, alpha, bias, bias_scale and row_scale are differentiable, any number of times.
 

@@ -134,7 +134,7 @@ def _dim(operand, rows):
         per_group,
         operand.form[4 + index]
         if per_group.is_cuda
-        else int(per_group.max())
+        else int(per_group.to(torch.int64).max())
         if len(per_group)
         else 0,
     )

@@ -12,8 +12,10 @@ _OP = "grouped_mm"
 
 def _sizes(offs):
     """Group sizes from the groups' ends, on the device of `offs`."""
-    if offs.dtype == torch.uint32:
-        offs = offs.to(torch.int64)  # torch subtracts no uint32
+    if not offs.dtype.is_signed:
+        offs = offs.to(
+            torch.int64
+        )  # torch subtracts uint8 alone, and ends that decrease would wrap
     # Two kernels; torch.diff with its zero to prepend takes three.
     sizes = offs.clone()
     sizes[1:].sub_(offs[:-1])
@@ -28,8 +30,8 @@ def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
     mat_a [m, k], mat_b [k, n], offs along k: [g, m, n].
     mat_a [g, m, k], mat_b [g, k, n], no offs: [g, m, n].
 
-    Beyond F.grouped_mm: any strides and sizes, f64, f32, f16 and bf16, mixed or not; offs as int32, uint32 or int64, on
-    the device or the host, or a list; bias [g, n] ([g, m] where offs runs along n); out_dtype; double backward.
+    Beyond F.grouped_mm: any strides and sizes, f64, f32, f16 and bf16, mixed or not; offs of any integer type, on the
+    device or the host, or a list; bias [g, n] ([g, m] where offs runs along n); out_dtype; double backward.
     """
     offs = None if offs is None else _arguments.sizes(_OP, "offs", offs)
     _check(mat_a, mat_b, offs, bias)
