@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "grouped_gemm.h"
+#include "grouped_view.h"
 #include "views.h"
 
 namespace cadre_torch {
@@ -95,8 +96,9 @@ Tensor gmm_list(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, Optiona
 }
 
 /// gmm's out or c: the rows of all groups in one tensor, or a list of those of each.
-GroupedView rows_or_list(const char* argument, const std::vector<Tensor>& tensors, bool is_list) {
-  if (is_list || tensors.empty()) return GroupedView("gmm", argument, tensors, kMatrices);
+GroupedView rows_or_list(const char* argument, const std::vector<Tensor>& tensors, bool is_list,
+                         const LocalRows& rows) {
+  if (is_list || tensors.empty()) return GroupedView::results("gmm", argument, tensors, rows);
   expect_rank("gmm", argument, tensors[0], 2);
   return GroupedView(tensors[0], kMatrices);
 }
@@ -109,7 +111,8 @@ void gmm_out(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, OptionalTe
              std::vector<Tensor> out) {
   cadre_gmm_args args;
   cadre_gmm_args_init(&args, sizeof(args));
-  const GroupedView c_view = rows_or_list("c", c, c_is_list);
+  const LocalRows rows(group_sizes, group_offset, group_offset_tensor);
+  const GroupedView c_view = rows_or_list("c", c, c_is_list, rows);
   const OptionalView beta_view(beta);
   args.c = c_view.get();
   args.beta = beta_value;
@@ -118,7 +121,7 @@ void gmm_out(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, OptionalTe
           GroupedView("gmm", "bias", bias, kVectors),
           {alpha, bias_scale, row_scale, group_offset_tensor, group_offset, transpose_rhs,
            alpha_value, tail, precision},
-          rows_or_list("out", out, out_is_list), args);
+          rows_or_list("out", out, out_is_list, rows), args);
 }
 
 struct TgmmExtras {

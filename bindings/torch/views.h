@@ -51,9 +51,9 @@ inline std::string shape_text(const Tensor& tensor) {
 inline void expect_rank(const char* op, const std::string& argument, const Tensor& tensor,
                         int64_t rank) {
   if (tensor.dim() == rank) return;
-  fail(CADRE_INVALID, std::string(op) + ": " + argument + ".rank = " +
-                          std::to_string(tensor.dim()) + ", expected " + std::to_string(rank) +
-                          " (" + argument + ".shape = " + shape_text(tensor) + ")");
+  fail(CADRE_INVALID, std::string(op) + ": " + argument +
+                          ".rank = " + std::to_string(tensor.dim()) + " (shape " +
+                          shape_text(tensor) + "), expected " + std::to_string(rank));
 }
 
 /// The number of groups of a new result.
@@ -150,73 +150,6 @@ class OptionalView {
   std::optional<cadre_tensor> view_;
 };
 
-/// One matrix (or vector) for each group: one stacked tensor, or a list of pointers.
-class GroupedView {
- public:
-  enum class Form { kMatrices, kVectors };
-
-  GroupedView() = default;
-  GroupedView(const Tensor& tensor, Form form) { take(tensor, form); }
-  /// One tensor of a rank above the single matrix's is a stack; anything else is a list.
-  GroupedView(const char* op, const char* argument, const std::vector<Tensor>& tensors, Form form) {
-    if (tensors.empty()) return;
-    const int64_t rank = form == Form::kMatrices ? 2 : 1;
-    if (tensors.size() == 1 && tensors[0].dim() != rank) {
-      take(tensors[0], form);
-      return;
-    }
-    const cadre_tensor first = view(tensors[0]);
-    pointers_.reserve(tensors.size());
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      if (tensors[i].dim() != rank) {
-        expect_rank(op, std::string(argument) + "[" + std::to_string(i) + "]", tensors[i], rank);
-      }
-      const cadre_tensor each = view(tensors[i]);
-      const bool same = each.dtype == first.dtype && each.device.kind == first.device.kind &&
-                        each.device.index == first.device.index &&
-                        std::equal(each.shape, each.shape + 4, first.shape) &&
-                        std::equal(each.strides, each.strides + 4, first.strides);
-      if (!same) {
-        fail(CADRE_INVALID, std::string(op) + ": " + argument + "[" + std::to_string(i) +
-                                "] differs, expected the dtype, device, shape and strides of " +
-                                argument + "[0]");
-      }
-      pointers_.push_back(each.data);
-    }
-    value_ = cadre_grouped_list(pointers_.data(), static_cast<int64_t>(tensors.size()), &first,
-                                {CADRE_CPU, 0});
-  }
-
-  const cadre_grouped_tensor* get() const { return value_ ? &*value_ : nullptr; }
-  const cadre_grouped_tensor& operator*() const { return *value_; }
-
- private:
-  void take(const Tensor& tensor, Form form) {
-    const cadre_tensor whole = view(tensor);
-    value_ =
-        form == Form::kVectors ? cadre_grouped_vectors(&whole) : cadre_grouped_from_tensor(&whole);
-  }
-
-  std::vector<void*> pointers_;
-  std::optional<cadre_grouped_tensor> value_;
-};
-
-/// Group sizes in place; a strided view of them is made contiguous first.
-class SizesView {
- public:
-  SizesView(const char* op, const std::string& argument, const Tensor& tensor) {
-    expect_rank(op, argument, tensor, 1);
-    if (tensor.size(0) > 1 && tensor.stride(0) != 1) kept_ = torch::stable::contiguous(tensor);
-    const Tensor& used = kept_ ? *kept_ : tensor;
-    value_ = {used.data_ptr(), dtype_of(used.scalar_type()), device_of(used), used.size(0)};
-  }
-  const cadre_sizes& get() const { return value_; }
-
- private:
-  OptionalTensor kept_;  // a Tensor made empty would allocate
-  cadre_sizes value_{};
-};
-
 /// Element `at` of integers on the host; -1 for one above 2^63 - 1, and for what are no integers:
 /// a size that the library refuses, as it does the type.
 inline int64_t host_integer(const void* data, cadre_dtype dtype, int64_t at) {
@@ -247,6 +180,22 @@ inline bool is_integer(cadre_dtype dtype) {
                                        CADRE_I32, CADRE_U32, CADRE_I64, CADRE_U64};
   return std::find(std::begin(kIntegers), std::end(kIntegers), dtype) != std::end(kIntegers);
 }
+
+/// Group sizes in place; a strided view of them is made contiguous first.
+class SizesView {
+ public:
+  SizesView(const char* op, const std::string& argument, const Tensor& tensor) {
+    expect_rank(op, argument, tensor, 1);
+    if (tensor.size(0) > 1 && tensor.stride(0) != 1) kept_ = torch::stable::contiguous(tensor);
+    const Tensor& used = kept_ ? *kept_ : tensor;
+    value_ = {used.data_ptr(), dtype_of(used.scalar_type()), device_of(used), used.size(0)};
+  }
+  const cadre_sizes& get() const { return value_; }
+
+ private:
+  OptionalTensor kept_;  // a Tensor made empty would allocate
+  cadre_sizes value_{};
+};
 
 /// Fills an op's group offset: the number, or one integer in a tensor. A tensor on the host is
 /// read.

@@ -92,8 +92,8 @@ def one_or_list(op, argument, value, rank):
 
 def wrong_rank(op, argument, tensor, expected):
     """The error for a tensor of another rank, with its shape."""
-    shape = f"({argument}.shape = {list(tensor.shape)})"
-    return wrong_value(op, f"{argument}.rank", tensor.dim(), f"{expected} {shape}")
+    received = f"{tensor.dim()} (shape {list(tensor.shape)})"
+    return wrong_value(op, f"{argument}.rank", received, expected)
 
 
 def outputs(op, argument, value, rank=None):

@@ -48,6 +48,7 @@ def gmm(
 
     Rows behind the last group become zero (tail="zero"), must not exist ("forbid"), or keep what they hold
     ("untouched", with out). `out`, c, beta and accumulate write into a given buffer and are not differentiable.
+    `out` and c are [m, n], or lists with a matrix for each group of its rows, or more (on a device: of one number of rows).
     """
     if not isinstance(group_sizes, torch.Tensor):
         group_sizes = _arguments.sizes("gmm", "group_sizes", group_sizes)

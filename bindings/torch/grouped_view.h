@@ -1,0 +1,144 @@
+// One matrix for each group from torch tensors: a stack, a list, or gmm's results with the rows of
+// each group. The operands of grouped_gemm, which have more forms, are in grouped_gemm.h.
+#pragma once
+
+#include "views.h"
+
+namespace cadre_torch {
+
+/// The rows of each local group, as far as the host knows them.
+class LocalRows {
+ public:
+  LocalRows(const Tensor& group_sizes, int64_t group_offset, const OptionalTensor& offset_tensor)
+      : sizes_(group_sizes), first_(group_offset) {
+    known_ = !sizes_.is_cuda() && sizes_.dim() == 1;
+    if (!offset_tensor) return;
+    known_ = known_ && !offset_tensor->is_cuda() && offset_tensor->numel() == 1;
+    if (known_) {
+      first_ = host_integer(offset_tensor->data_ptr(), dtype_of(offset_tensor->scalar_type()), 0);
+    }
+  }
+  bool known() const { return known_; }
+  int64_t first_group() const { return first_; }
+  /// 0 for a group that group_sizes doesn't have: the library names that.
+  int64_t of(int64_t group) const {
+    const int64_t at = first_ + group;
+    if (at < 0 || at >= sizes_.size(0)) return 0;
+    return host_integer(sizes_.data_ptr(), dtype_of(sizes_.scalar_type()), at * sizes_.stride(0));
+  }
+
+ private:
+  const Tensor& sizes_;
+  int64_t first_;
+  bool known_;
+};
+
+/// One matrix (or vector) for each group: one stacked tensor, or a list of pointers.
+class GroupedView {
+ public:
+  enum class Form { kMatrices, kVectors };
+
+  GroupedView() = default;
+  GroupedView(const Tensor& tensor, Form form) { take(tensor, form); }
+  /// One tensor of a rank above the single matrix's is a stack; anything else is a list.
+  GroupedView(const char* op, const char* argument, const std::vector<Tensor>& tensors, Form form) {
+    if (tensors.empty()) return;
+    const int64_t rank = form == Form::kMatrices ? 2 : 1;
+    if (tensors.size() == 1 && tensors[0].dim() != rank) {
+      take(tensors[0], form);
+      return;
+    }
+    const cadre_tensor first = view(tensors[0]);
+    pointers_.reserve(tensors.size());
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const cadre_tensor each = element(op, argument, tensors, i, rank);
+      const bool same = same_kind(each, first) &&
+                        std::equal(each.shape, each.shape + 4, first.shape) &&
+                        std::equal(each.strides, each.strides + 4, first.strides);
+      if (!same) differs(op, argument, i, "dtype, device, shape and strides");
+      pointers_.push_back(each.data);
+    }
+    take_list(first);
+  }
+
+  /// gmm's results as one matrix for each group. They may have different numbers of rows where the
+  /// host knows that each has those of its group; the library is then told the largest.
+  static GroupedView results(const char* op, const char* argument,
+                             const std::vector<Tensor>& tensors, const LocalRows& rows) {
+    GroupedView result;
+    if (tensors.empty()) return result;
+    cadre_tensor largest = element(op, argument, tensors, 0, 2);
+    for (size_t i = 1; i < tensors.size(); ++i) {
+      const cadre_tensor each = element(op, argument, tensors, i, 2);
+      if (each.shape[0] > largest.shape[0]) largest = each;
+    }
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const cadre_tensor each = view(tensors[i]);
+      const bool fits = same_kind(each, largest) && each.shape[1] == largest.shape[1] &&
+                        (each.shape[0] <= 1 || each.strides[0] == largest.strides[0]) &&
+                        (each.shape[1] <= 1 || each.strides[1] == largest.strides[1]);
+      if (!fits) differs(op, argument, i, "dtype, device, number of columns and strides");
+      if (each.shape[0] != largest.shape[0]) check_rows(op, argument, i, each.shape[0], rows);
+      result.pointers_.push_back(each.data);
+    }
+    result.take_list(largest);
+    return result;
+  }
+
+  const cadre_grouped_tensor* get() const { return value_ ? &*value_ : nullptr; }
+  const cadre_grouped_tensor& operator*() const { return *value_; }
+
+ private:
+  static std::string name_of(const char* argument, size_t i) {
+    return std::string(argument) + "[" + std::to_string(i) + "]";
+  }
+
+  static cadre_tensor element(const char* op, const char* argument,
+                              const std::vector<Tensor>& tensors, size_t i, int64_t rank) {
+    if (tensors[i].dim() != rank) expect_rank(op, name_of(argument, i), tensors[i], rank);
+    return view(tensors[i]);
+  }
+
+  static bool same_kind(const cadre_tensor& a, const cadre_tensor& b) {
+    return a.dtype == b.dtype && a.device.kind == b.device.kind && a.device.index == b.device.index;
+  }
+
+  [[noreturn]] static void differs(const char* op, const char* argument, size_t i,
+                                   const char* what) {
+    fail(CADRE_INVALID, std::string(op) + ": " + name_of(argument, i) + " differs, expected the " +
+                            what + " of the other matrices");
+  }
+
+  static void check_rows(const char* op, const char* argument, size_t i, int64_t rows,
+                         const LocalRows& groups) {
+    const auto group = static_cast<int64_t>(i);
+    const std::string name = name_of(argument, i) + ".rows";
+    if (!groups.known()) {
+      fail(CADRE_INVALID, std::string(op) + ": " + name + " = " + std::to_string(rows) +
+                              ", expected one number of rows in all matrices, because the "
+                              "host doesn't read sizes on a device");
+    }
+    if (groups.of(group) > rows) {
+      fail(CADRE_INVALID, std::string(op) + ": group_sizes[" +
+                              std::to_string(groups.first_group() + group) +
+                              "] = " + std::to_string(groups.of(group)) + ", expected at most " +
+                              name + " = " + std::to_string(rows));
+    }
+  }
+
+  void take_list(const cadre_tensor& like) {
+    value_ = cadre_grouped_list(pointers_.data(), static_cast<int64_t>(pointers_.size()), &like,
+                                {CADRE_CPU, 0});
+  }
+
+  void take(const Tensor& tensor, Form form) {
+    const cadre_tensor whole = view(tensor);
+    value_ =
+        form == Form::kVectors ? cadre_grouped_vectors(&whole) : cadre_grouped_from_tensor(&whole);
+  }
+
+  std::vector<void*> pointers_;
+  std::optional<cadre_grouped_tensor> value_;
+};
+
+}  // namespace cadre_torch
