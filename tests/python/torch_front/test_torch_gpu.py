@@ -64,6 +64,23 @@ def test_a_captured_step_replays_with_other_sizes(dtype):
             assert torch.equal(ours, eager)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.uint64], ids=str)
+def test_sizes_of_any_integer_type_replay_as_they_are(dtype):
+    """Two kernels would do it with a conversion: the graph has the sizes' own memory, not a copy."""
+    tensors = make(torch.bfloat16)
+    sizes = torch.tensor(SPLITS[0], dtype=dtype, device="cuda")
+    graph, results = capture(step, *tensors, sizes)
+    for splits in SPLITS:
+        sizes.copy_(torch.tensor(splits))
+        for result in results:
+            result.fill_(float("nan"))
+        graph.replay()
+        expected = step(*tensors, torch.tensor(splits, device="cuda"))
+        torch.cuda.synchronize()
+        for ours, eager in zip(results, expected, strict=True):
+            assert torch.equal(ours, eager)
+
+
 def test_replays_are_right_against_a_loop():
     """In f64, so that the loop is compared to the last digits."""
     x, weight, bias, bias_scale, row_scale, _ = make(torch.float64)
