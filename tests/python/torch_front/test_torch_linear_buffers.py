@@ -3,6 +3,7 @@
 import pytest
 import torch
 from linear_oracle import COVERED, FORM_NAMES, FORMS, SPLITS, K, M, N, make, poisoned, reference
+from torch.utils.checkpoint import checkpoint
 from torch_oracle import equal, random
 
 every_form = pytest.mark.parametrize("form", FORMS, ids=FORM_NAMES)
@@ -82,6 +83,20 @@ def test_batches_of_any_strides_take_buffers(device, shape):
     covered = sum(splits)
     assert equal(dgrad[:covered], expected.reshape(rows, K)[:covered])
     assert equal(y, layer(x, splits, out=out))
+
+
+@pytest.mark.parametrize("reentrant", [False, True], ids=["", "reentrant"])
+def test_checkpointing_writes_into_the_buffers(device, reentrant):
+    layer = make(device)
+    x, dy = random(M, K, device=device, requires_grad=True), random(M, N, device=device)
+    (expected,) = torch.autograd.grad(layer(x, SPLITS), x, dy)
+    dgrad = torch.zeros(M, K, dtype=torch.float64, device=device)
+    given = poisoned(M, N, device=device), dgrad
+    y = checkpoint(lambda x: layer(x, SPLITS, None, *given), x, use_reentrant=reentrant)
+    y.backward(dy)
+    assert equal(dgrad, expected) and equal(x.grad, expected)
+    with torch.no_grad():
+        assert equal(layer(x, SPLITS, None, *given)[:COVERED], layer(x, SPLITS)[:COVERED])
 
 
 def test_dgrad_out_may_lie_beside_inp(device):

@@ -33,14 +33,14 @@ class Buffers(NamedTuple):
 
 @torch.compiler.disable
 def run(module, inp, splits, scales, buffers):
-    _check(module, inp, buffers)
     weights = module.weights()
+    _check(module, weights, inp, buffers)
     biases = module.biases() if module.apply_bias else []
     return _Pass.apply(module, len(weights), buffers, inp, splits, scales, *weights, *biases)
 
 
-def _check(module, inp, buffers):
-    wanting = [weight.requires_grad for weight in module.weights()]
+def _check(module, weights, inp, buffers):
+    wanting = [weight.requires_grad for weight in weights]
     if any(wanting) and not all(wanting):
         name = f"weight{wanting.index(False)}.requires_grad"
         raise wrong_value(_OP, name, False, "the same for every weight")
@@ -63,8 +63,9 @@ def _check(module, inp, buffers):
             expected = f"a contiguous tensor, because inp.rank = {inp.dim()}"
             raise wrong_value(_OP, f"{name}.strides", list(buffer.stride()), expected)
     graded = torch.is_grad_enabled()
-    if buffers.dgrad_out is not None:
-        if not (inp.requires_grad and graded):
+    # Without gradients at all, as in a reentrant checkpoint's first forward, there is nothing for dgrad_out to take.
+    if buffers.dgrad_out is not None and graded:
+        if not inp.requires_grad:
             raise wrong_value(_OP, "dgrad_out", "given", "None, because inp wants no gradient")
         _main_grad.refuse_overlap("dgrad_out", buffers.dgrad_out)
         if all(wanting) and _share_memory(
