@@ -1,4 +1,4 @@
-"""The Python blocks of docs/torch.md run as they are printed; those that use torch.distributed, in two processes."""
+"""The Python blocks of docs/torch.md and docs/grouped-linear.md run as they are printed; those that use torch.distributed, in two processes."""
 
 import os
 import re
@@ -8,13 +8,21 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "torch.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SECTIONS = [
-    (section.partition("\n")[0], code)
-    for section in PAGE.read_text().split("\n## ")[1:]
-    for code in BLOCK.findall(section)
-]
+
+
+def sections(page):
+    """(title, code) of each block of the page."""
+    return [
+        (section.partition("\n")[0], code)
+        for section in (DOCS / page).read_text().split("\n## ")[1:]
+        for code in BLOCK.findall(section)
+    ]
+
+
+SECTIONS = sections("torch.md")
+ALL = SECTIONS + sections("grouped-linear.md")
 
 
 def test_the_page_shows_what_it_speaks_of():
@@ -28,7 +36,7 @@ def test_the_page_shows_what_it_speaks_of():
     ]
 
 
-@pytest.mark.parametrize("title, code", SECTIONS, ids=[title for title, _ in SECTIONS])
+@pytest.mark.parametrize("title, code", ALL, ids=[title for title, _ in ALL])
 def test_block_runs(tmp_path, title, code):
     script = tmp_path / "block.py"
     script.write_text(code)
