@@ -266,12 +266,12 @@ struct VecF64 {
   static void store(Bf16* p, Reg x, int64_t count) {
     alignas(64) double lanes[8];
     _mm512_store_pd(lanes, x);
-    for (int64_t i = 0; i < count; ++i) p[i] = round_to_bf16(narrow_to_odd(lanes[i]));
+    for (int64_t i = 0; i < count; ++i) write_one(p + i, round_to_bf16(narrow_to_odd(lanes[i])));
   }
   static void store(F16* p, Reg x, int64_t count) {
     alignas(64) double lanes[8];
     _mm512_store_pd(lanes, x);
-    for (int64_t i = 0; i < count; ++i) p[i] = round_to_f16(narrow_to_odd(lanes[i]));
+    for (int64_t i = 0; i < count; ++i) write_one(p + i, round_to_f16(narrow_to_odd(lanes[i])));
   }
 
   static void transpose(Reg (&r)[8]) {
