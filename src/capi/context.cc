@@ -9,11 +9,16 @@
 #include "capi/convert.h"
 #include "capi/error.h"
 #include "capi/handles.h"
+#include "core/per_thread.h"
 
 namespace cadre::capi {
 namespace {
 
-thread_local std::string last_message;
+/// Of this thread; null when there is no memory for one.
+std::string* last_message() {
+  static PerThread<std::string> messages;
+  return messages.get();
+}
 
 cadre_device to_c(Device device) { return {static_cast<int32_t>(device.kind), device.index}; }
 
@@ -46,8 +51,14 @@ cadre_grouped_tensor to_c(const GroupedTensor& tensor) {
 
 }  // namespace
 
-cadre_status_code report(const Status& status) {
-  if (!status.ok()) last_message = status.message();
+cadre_status_code report(const Status& status) noexcept {
+  if (std::string* const message = last_message(); message != nullptr && !status.ok()) {
+    try {
+      *message = status.message();
+    } catch (const std::bad_alloc&) {
+      *message = ops::kNoMemory;
+    }
+  }
   return static_cast<cadre_status_code>(status.code());
 }
 
@@ -55,13 +66,21 @@ cadre_status_code report(const Status& status) {
 
 using namespace cadre;  // NOLINT(google-build-using-namespace): this file is the C side
 
-const char* cadre_status_message(void) { return capi::last_message.c_str(); }
+const char* cadre_status_message(void) {
+  const std::string* const message = capi::last_message();
+  return message != nullptr ? message->c_str() : ops::kNoMemory;
+}
 
 const char* cadre_version(void) { return version(); }
 
 const char* cadre_backends(void) {
-  static const std::string names = backend::Registry::instance().names();
-  return names.c_str();
+  const char* result = "";
+  (void)capi::guarded("cadre_backends", [&]() -> Status {
+    static const std::string names = backend::Registry::instance().names();
+    result = names.c_str();
+    return {};
+  });
+  return result;
 }
 
 size_t cadre_dtype_size(cadre_dtype dtype) { return size_of(static_cast<DType>(dtype)); }

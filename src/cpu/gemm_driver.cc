@@ -37,8 +37,9 @@ class SharedPanels {
       chosen.push_back(i);
     }
     if (matrices_.empty()) return true;
-    data_ =
-        static_cast<char*>(Scratch::of_this_thread().reserve_shared(static_cast<size_t>(bytes)));
+    Scratch* const scratch = Scratch::of_this_thread();
+    if (scratch == nullptr) return false;
+    data_ = static_cast<char*>(scratch->reserve_shared(static_cast<size_t>(bytes)));
     if (!data_) return false;
     views_.reserve(matrices_.size());
     for (size_t i = 0; i < matrices_.size(); ++i) {

@@ -10,6 +10,8 @@
 #include <sys/mman.h>
 #endif
 
+#include "core/per_thread.h"
+
 namespace cadre::cpu {
 namespace {
 
@@ -39,6 +41,11 @@ void* map_huge(size_t bytes) {
 #endif
 
 }  // namespace
+
+Scratch* Scratch::of_this_thread() {
+  static PerThread<Scratch> scratches;
+  return scratches.get();
+}
 
 void Scratch::release() {
 #if defined(__linux__)

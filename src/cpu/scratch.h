@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <new>
 
 namespace cadre::cpu {
 
@@ -19,14 +20,12 @@ class Scratch {
 
   /// A second buffer, for what this thread lends to the others of its call.
   void* reserve_shared(size_t bytes) {
-    if (!shared_) shared_ = std::make_unique<Scratch>();
-    return shared_->reserve(bytes);
+    if (!shared_) shared_.reset(new (std::nothrow) Scratch);
+    return shared_ ? shared_->reserve(bytes) : nullptr;
   }
 
-  static Scratch& of_this_thread() {
-    thread_local Scratch scratch;
-    return scratch;
-  }
+  /// Null when there is no memory.
+  static Scratch* of_this_thread();
 
  private:
   void release();

@@ -28,7 +28,9 @@ bool take_scratch(const int64_t (&sizes)[kPieces], char* (&pieces)[kPieces]) {
   const auto padded = [](int64_t bytes) { return round_up(bytes, 64) + 64; };
   int64_t total = 0;
   for (const int64_t bytes : sizes) total += padded(bytes);
-  auto* next = static_cast<char*>(Scratch::of_this_thread().reserve(static_cast<size_t>(total)));
+  Scratch* const scratch = Scratch::of_this_thread();
+  if (scratch == nullptr) return false;
+  auto* next = static_cast<char*>(scratch->reserve(static_cast<size_t>(total)));
   if (next == nullptr) return false;
   for (size_t i = 0; i < kPieces; ++i) {
     pieces[i] = next;

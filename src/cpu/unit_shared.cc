@@ -28,9 +28,9 @@ void UnitRun::share_block(const Blocks& blocks, const SharedBlock::Work& work, c
 
 void UnitRun::help(SharedBlock* shared) {
   const Blocks blocks = cut_into_blocks();
-  void* acc =
-      Scratch::of_this_thread().reserve(static_cast<size_t>(blocks.panels * acc_tile_bytes()));
-  // Without memory the owner does it all.
+  Scratch* const scratch = Scratch::of_this_thread();
+  if (scratch == nullptr) return;  // the owner does it all
+  void* acc = scratch->reserve(static_cast<size_t>(blocks.panels * acc_tile_bytes()));
   if (acc != nullptr) take_tiles(blocks, static_cast<char*>(acc), shared);
 }
 

@@ -10,15 +10,24 @@
 
 namespace cadre::ops {
 
+/// So short that a std::string holds it without memory of its own.
+inline constexpr const char* kNoMemory = "out of memory";
+
 /// Runs `body`, which returns a Status, and turns what it throws into kInternal.
 template <typename Body>
 Status guarded(std::string_view op, Body body) {
   try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return Status::internal(text(op, ": out of host memory"));
-  } catch (const std::exception& error) {
-    return Status::internal(text(op, ": ", error.what()));
+    try {
+      return body();
+    } catch (const std::bad_alloc&) {
+      return Status::internal(text(op, ": out of host memory"));
+    } catch (const std::exception& error) {
+      return Status::internal(text(op, ": ", error.what()));
+    } catch (...) {
+      return Status::internal(text(op, ": unknown exception"));
+    }
+  } catch (const std::bad_alloc&) {  // not even for the message
+    return Status::internal(kNoMemory);
   }
 }
 
