@@ -32,6 +32,20 @@ if(CADRE_WERROR)
   list(APPEND CADRE_WARNINGS -Werror)
 endif()
 
+# Hardening of what is loaded into other people's processes: addresses of functions can't be overwritten once the loader
+# is done, overflowing buffers on the stack and in calls of libc are caught. Sanitizers see more than that by themselves.
+# bindings/python/cadre/_shims.py compiles the shims with the same flags.
+set(CADRE_HARDEN_COMPILE -fstack-protector-strong
+  $<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-U_FORTIFY_SOURCE> $<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-D_FORTIFY_SOURCE=2>)
+set(CADRE_HARDEN_LINK LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)
+# cadre_harden(target): for libcadre.so's objects and link, and for the shims.
+function(cadre_harden target)
+  if(NOT CADRE_SANITIZE)
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${CADRE_HARDEN_COMPILE}>")
+    target_link_options(${target} PRIVATE ${CADRE_HARDEN_LINK})
+  endif()
+endfunction()
+
 # cadre_compile_settings(target): language level and warnings that every target of ours gets. Contraction of a*b+c is
 # off so that a sum has the same bits wherever the compiler happens to inline it; kernels ask for fma by name.
 function(cadre_compile_settings target)
