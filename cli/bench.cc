@@ -30,7 +30,7 @@ nlohmann::json machine_of(const std::string& device) {
     const CpuInfo cpu = cpu_info();
     return {{"model", cpu.model},
             {"logical_cpus", cpu.logical_cpus},
-            {"openmp_threads", cpu.openmp_threads},
+            {"threads", cpu.threads},
             {"features", cpu.features}};
   }
   nlohmann::json devices = nlohmann::json::array();

@@ -1,8 +1,6 @@
 // cadre bench --device cpu: expert layers at 1 to 1024 rows per expert, on one thread and on all,
 // beside this machine's own peaks and whatever rivals the build found, all in one run.
 #include <fmt/core.h>
-#include <omp.h>
-
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,6 +14,7 @@
 #include "core/environment.h"
 #include "core/text.h"
 #include "cpu/isa.h"
+#include "cpu/threads.h"
 #include "described_problem.h"
 #include "terminal.h"
 
@@ -84,15 +83,16 @@ Status run_cpu(const BenchOptions& options, nlohmann::json* results, bool* check
   if (Status status = cpu::resolve_isa(environment::isa(), &isa); !status.ok()) return status;
   int32_t all_threads = 0;
   if (Status status = environment::num_threads(&all_threads); !status.ok()) return status;
-  if (all_threads == 0) all_threads = bench::started_threads(omp_get_max_threads());
+  if (all_threads == 0) all_threads = cpu::default_thread_count();
 
   std::vector<CpuCase> cases;
   if (Status status = make_cpu_cases(options, all_threads, &cases); !status.ok()) return status;
   for (const CpuCase& work : cases) {
     // The rows of a result file say how many threads there were: so many there must be.
     if (const int started = bench::started_threads(work.threads); started != work.threads) {
-      return Status::invalid(text(work.threads, " threads wanted, but OpenMP starts ", started,
-                                  "; expected OMP_THREAD_LIMIT and OMP_DYNAMIC to allow them"));
+      return Status::invalid(text(work.threads, " threads wanted, but the system starts ", started,
+                                  "; expected a number that its limits (ulimit -u, ulimit -v) "
+                                  "allow"));
     }
   }
   fmt::print("{}\n", rivals_line());

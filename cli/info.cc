@@ -35,14 +35,16 @@ nlohmann::json collect() {
     backends.push_back({{"name", backend->name()}, {"kernels", backend->kernels()}});
   }
   const Context context;
-  bool check = false;  // what is wrong with it stands in the context's status
+  bool check = false;  // what is wrong with these stands in the context's status
   (void)environment::check_every_call(&check);
+  int32_t num_threads = 0;
+  (void)environment::num_threads(&num_threads);
   return {{"version", version()},
           {"compiler", __VERSION__},
           {"cpu",
            {{"model", cpu.model},
             {"logical_cpus", cpu.logical_cpus},
-            {"openmp_threads", cpu.openmp_threads},
+            {"threads", cpu.threads},
             {"features", cpu.features},
             {"caches", caches}}},
           {"cuda", {{"built", built_with_cuda()}, {"devices", devices}}},
@@ -50,7 +52,8 @@ nlohmann::json collect() {
           {"environment",
            {{"CADRE_BACKEND", environment::backend()},
             {"CADRE_ISA", environment::isa()},
-            {"CADRE_NUM_THREADS", context.state().num_threads},
+            {"CADRE_NUM_THREADS", num_threads},
+            {"OMP_NUM_THREADS", environment::omp_num_threads()},
             {"CADRE_CHECK", check}}},
           {"context", context.status().ok() ? "ok" : context.status().message()}};
 }
@@ -60,8 +63,8 @@ void print_text(const nlohmann::json& info) {
   fmt::print("cadre {} (compiler {})\n\n", info["version"].get<std::string>(),
              info["compiler"].get<std::string>());
   fmt::print("CPU       {}\n", cpu["model"].get<std::string>());
-  fmt::print("          {} logical CPUs, {} OpenMP threads\n", cpu["logical_cpus"].get<int>(),
-             cpu["openmp_threads"].get<int>());
+  fmt::print("          {} logical CPUs, {} threads\n", cpu["logical_cpus"].get<int>(),
+             cpu["threads"].get<int>());
   fmt::print("          {}\n", fmt::join(cpu["features"].get<std::vector<std::string>>(), " "));
   for (const auto& cache : cpu["caches"]) {
     fmt::print("          L{} {}: {}\n", cache["level"].get<int>(),

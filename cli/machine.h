@@ -19,7 +19,7 @@ struct CpuCache {
 struct CpuInfo {
   std::string model;
   int logical_cpus;
-  int openmp_threads;  ///< threads a Context uses unless told otherwise
+  int threads;  ///< threads a Context uses unless told otherwise
   std::vector<std::string> features;
   std::vector<CpuCache> caches;  ///< of the first core
 };

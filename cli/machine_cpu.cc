@@ -1,10 +1,10 @@
 // The processor: its name, instruction sets and caches.
 #include <fmt/core.h>
-#include <omp.h>
 
 #include <fstream>
 #include <thread>
 
+#include "cpu/threads.h"
 #include "machine.h"
 
 namespace cadre::cli {
@@ -81,7 +81,7 @@ std::vector<CpuCache> cache_list() {
 CpuInfo cpu_info() {
   return {.model = model_name(),
           .logical_cpus = static_cast<int>(std::thread::hardware_concurrency()),
-          .openmp_threads = omp_get_max_threads(),
+          .threads = cpu::default_thread_count(),
           .features = feature_names(),
           .caches = cache_list()};
 }

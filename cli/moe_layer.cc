@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "cpu/threads.h"
+
 namespace cadre::cli {
 namespace {
 
@@ -139,21 +141,19 @@ Status MoeLayer::route(Context& context) {
 Status MoeLayer::swiglu() {
   const int64_t i = shape_.intermediate;
   const int64_t rows = shape_.rows() + kTailRows;
-#pragma omp parallel for schedule(static)
-  for (int64_t row = 0; row < rows; ++row) {
+  cpu::for_each_index(cpu::default_thread_count(), rows, [&](int64_t row) {
     for (int64_t col = 0; col < i; ++col) {
       const double gate = h_.get(row * 2 * i + col);
       act_.set(row * i + col, gate * sigmoid(gate) * h_.get(row * 2 * i + i + col));
     }
-  }
+  });
   return act_.upload();
 }
 
 Status MoeLayer::swiglu_backward() {
   const int64_t i = shape_.intermediate;
   const int64_t rows = shape_.rows() + kTailRows;
-#pragma omp parallel for schedule(static)
-  for (int64_t row = 0; row < rows; ++row) {
+  cpu::for_each_index(cpu::default_thread_count(), rows, [&](int64_t row) {
     for (int64_t col = 0; col < i; ++col) {
       const double gate = h_.get(row * 2 * i + col);
       const double up = h_.get(row * 2 * i + i + col);
@@ -162,7 +162,7 @@ Status MoeLayer::swiglu_backward() {
       dh_.set(row * 2 * i + col, grad * up * s * (1 + gate * (1 - s)));
       dh_.set(row * 2 * i + i + col, grad * gate * s);
     }
-  }
+  });
   return dh_.upload();
 }
 

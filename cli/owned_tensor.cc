@@ -10,6 +10,7 @@
 
 #include "core/convert.h"
 #include "core/text.h"
+#include "cpu/threads.h"
 #include "machine.h"
 
 namespace cadre::cli {
@@ -74,11 +75,10 @@ void OwnedTensor::set(int64_t index, double value) {
 
 void OwnedTensor::fill_random(uint64_t seed, double scale) {
   const uint64_t base = hash(seed);
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < elements_; ++i) {
+  cpu::for_each_index(cpu::default_thread_count(), elements_, [&](int64_t i) {
     const auto bits = static_cast<double>(hash(base + static_cast<uint64_t>(i)) >> 11);
     set(i, scale * (bits * 0x1p-52 - 1.0));
-  }
+  });
 }
 
 void OwnedTensor::fill_nan(int64_t first) {

@@ -41,7 +41,6 @@ THIRD_PARTY = {
     "dnnl": ("bench",),
     "cutlass/": (),
     "immintrin.h": ("src/cpu", "bench", "tests"),
-    "omp.h": ("src/cpu", "src/core", "bench", "cli", "tests"),
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')

@@ -21,10 +21,9 @@ fi
 
 command -v nvcc >/dev/null || { echo "gpu_bundle.sh: no nvcc on this machine" >&2; exit 1; }
 # Everything but libc and the driver is linked statically; cuBLAS is opened at run time.
-gomp=$(g++ -print-file-name=libgomp.a)
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCADRE_CUDA=ON -DCADRE_CUDA_JITTER=$jitter \
   -DCADRE_EXAMPLES=OFF -DCADRE_INSTALL=OFF \
-  -DOpenMP_gomp_LIBRARY="$gomp" "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc" \
+  "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc" \
   ${CI:+-DCADRE_WERROR=ON} >/dev/null
 cmake --build "$build" -j "${JOBS:-$(nproc)}" --target "${targets[@]}"
 

@@ -2,13 +2,14 @@
 // set, the kernel itself runs on data in L1.
 #include "bench/cpu/peak.h"
 
-#include <omp.h>
-
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #if defined(__linux__)
@@ -27,16 +28,36 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Runs `work` on all threads at once and returns how many these were.
+struct ThreadsRun {
+  int started;  ///< threads, of which the system may grant fewer than were wanted
+  double seconds;
+};
+
+/// Runs `work(i)` on threads 0, 1, ... that begin together, the calling one among them.
 template <class Work>
-int on_threads(int threads, Work work) {
-  int started = 0;
-#pragma omp parallel num_threads(threads)
-  {
-    if (omp_get_thread_num() == 0) started = omp_get_num_threads();
-    work();
+ThreadsRun on_threads(int threads, Work work) {
+  std::vector<std::thread> others;
+  std::atomic<int> ready{0}, done{0};
+  std::atomic<bool> go{false};
+  const auto follow = [&](int number) {
+    ++ready;
+    while (!go) std::this_thread::yield();
+    work(number);
+    ++done;
+  };
+  try {
+    for (int i = 1; i < threads; ++i) others.emplace_back(follow, i);
+  } catch (const std::system_error&) {  // the system starts no more
   }
-  return started;
+  const auto count = static_cast<int>(others.size());
+  while (ready < count) std::this_thread::yield();
+  const Clock::time_point start = Clock::now();
+  go = true;
+  work(0);
+  while (done < count) std::this_thread::yield();
+  const double seconds = seconds_since(start);
+  for (std::thread& other : others) other.join();
+  return {count + 1, seconds};
 }
 
 /// The best rate of several short runs: the peak is what the machine can do, and anything that
@@ -46,9 +67,8 @@ double best_rate(int threads, double operations, Work work) {
   double best = 0;
   const Clock::time_point begin = Clock::now();
   while (seconds_since(begin) < 0.25) {
-    const Clock::time_point start = Clock::now();
-    const int started = on_threads(threads, work);
-    best = std::max(best, operations * started / seconds_since(start) / 1e9);
+    const ThreadsRun run = on_threads(threads, [&](int) { work(); });
+    best = std::max(best, operations * run.started / run.seconds / 1e9);
   }
   return best;
 }
@@ -171,7 +191,7 @@ double kernel_rate(const cpu::GemmKernel& kernel, int threads) {
 }  // namespace
 
 int started_threads(int wanted) {
-  return on_threads(wanted, [] {});
+  return on_threads(wanted, [](int) {}).started;
 }
 
 CpuPeak measure_peak(cpu::Isa isa, int threads) {
@@ -240,11 +260,10 @@ double measure_read_rate(cpu::Isa isa, int threads, [[maybe_unused]] bool huge_p
       std::vector<double> rates;
       for (int pass = 0; pass < 3; ++pass) {
         const int64_t part = bytes / threads / 4096 * 4096;
-        const Clock::time_point start = Clock::now();
-        const int started = on_threads(threads, [&] {
-          read_part(isa, data + omp_get_thread_num() * part, part, streams, ahead);
+        const ThreadsRun run = on_threads(threads, [&](int number) {
+          read_part(isa, data + number * part, part, streams, ahead);
         });
-        rates.push_back(static_cast<double>(part * started) / seconds_since(start) / 1e9);
+        rates.push_back(static_cast<double>(part * run.started) / run.seconds / 1e9);
       }
       std::sort(rates.begin(), rates.end());
       best = std::max(best, rates[rates.size() / 2]);

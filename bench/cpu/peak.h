@@ -14,8 +14,7 @@ struct CpuPeak {
   double int8 = 0;
 };
 
-/// How many threads OpenMP starts when `wanted` are asked for: OMP_THREAD_LIMIT and OMP_DYNAMIC may
-/// make them fewer.
+/// How many threads the system starts when `wanted` are asked for.
 int started_threads(int wanted);
 
 CpuPeak measure_peak(cpu::Isa isa, int threads);

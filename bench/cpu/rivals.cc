@@ -1,8 +1,6 @@
 // OpenBLAS and oneDNN, each where the build found it.
 #include "bench/cpu/rivals.h"
 
-#include <omp.h>
-
 #include "core/text.h"
 
 #if defined(CADRE_BENCH_OPENBLAS)
@@ -13,6 +11,9 @@
 #if defined(CADRE_BENCH_ONEDNN)
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
+
+/// Of OpenMP, whose threads oneDNN runs on.
+extern "C" void omp_set_num_threads(int count);
 #endif
 
 namespace cadre::bench {

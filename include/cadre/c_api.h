@@ -150,7 +150,7 @@ typedef struct cadre_context cadre_context;
 
 typedef struct cadre_context_options {
   size_t struct_size;
-  int32_t num_threads; /* 0: CADRE_NUM_THREADS, else OpenMP's default */
+  int32_t num_threads; /* 0: CADRE_NUM_THREADS, else OMP_NUM_THREADS, else every CPU */
   int32_t sm_count;    /* 0: every multiprocessor */
   const char* isa;     /* NULL: CADRE_ISA, else the best here */
   const char* backend; /* NULL: CADRE_BACKEND, else the first that takes the problem */

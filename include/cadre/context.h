@@ -13,7 +13,7 @@
 namespace cadre {
 
 struct ContextOptions {
-  /// CPU threads; 0: CADRE_NUM_THREADS, else OpenMP's own default.
+  /// CPU threads; 0: CADRE_NUM_THREADS, else OMP_NUM_THREADS, else every CPU of the process.
   int32_t num_threads = 0;
   /// CPU instruction set ("scalar", "avx2", "avx512", "amx", ...); empty: CADRE_ISA, else the best
   /// here.

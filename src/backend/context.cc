@@ -5,6 +5,7 @@
 #include "core/environment.h"
 #include "core/text.h"
 #include "cpu/isa.h"
+#include "cpu/threads.h"
 
 namespace cadre {
 namespace {
@@ -22,6 +23,7 @@ Status resolve(const ContextOptions& options, detail::ContextState* state) {
   if (state->num_threads == 0) {
     if (Status status = environment::num_threads(&state->num_threads); !status.ok()) return status;
   }
+  if (state->num_threads == 0) state->num_threads = cpu::default_thread_count();
   state->isa = options.isa.empty() ? environment::isa() : options.isa;
   cpu::Isa isa;
   if (Status status = cpu::resolve_isa(state->isa, &isa); !status.ok()) return status;

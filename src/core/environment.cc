@@ -1,4 +1,4 @@
-// Reads the CADRE_* environment variables.
+// Reads the environment variables.
 #include "core/environment.h"
 
 #include <charconv>
@@ -32,6 +32,16 @@ Status num_threads(int32_t* count) {
                                 "\", expected a whole number from 1 to ", kMaxThreads));
   }
   return {};
+}
+
+int32_t omp_num_threads() {
+  std::string value = value_of("OMP_NUM_THREADS");
+  value = value.substr(0, value.find(','));
+  int32_t count = 0;
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, count);
+  const bool number = error == std::errc{} && stop == end && count >= 1 && count <= kMaxThreads;
+  return number ? count : 0;
 }
 
 Status check_every_call(bool* check) {

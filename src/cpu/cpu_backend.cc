@@ -63,7 +63,7 @@ class CpuBackend final : public plan::Backend {
                .tile_m = kernel->mr,
                .tile_n = kernel->nr,
                .tile_k = static_cast<int32_t>(blocking.k_block),
-               .threads = thread_count(context.num_threads)};
+               .threads = usable_threads(context.num_threads)};
     return {};
   }
 

@@ -8,6 +8,7 @@
 
 #include "cpu/gemm_unit.h"
 #include "cpu/scratch.h"
+#include "cpu/threads.h"
 #include "cpu/work_units.h"
 
 namespace cadre::cpu {
@@ -89,7 +90,7 @@ Status multiply_items(const std::vector<GemmItem>& items, const GemmPlan& plan,
   if (!shared.plan(items, used, &packed)) return no_memory;
   const std::vector<WorkUnit> units = make_work_units(items, packed, used);
 
-  IdleThreads idle{0};
+  IdleThreads idle;
   std::deque<SharedBlock> blocks;
   const auto count = static_cast<int64_t>(units.size());
   // Threads without work stay for as long as one of these is unfinished.
@@ -101,14 +102,26 @@ Status multiply_items(const std::vector<GemmItem>& items, const GemmPlan& plan,
     ++unfinished;
   }
 
+  const auto panels = static_cast<uint32_t>(shared.panels());  // of kMaxSharedBytes at most
   std::atomic<int64_t> next_panel{0};
+  std::atomic<uint32_t> packed_panels{0};
   std::atomic<int64_t> next_unit{0};
   std::atomic<bool> out_of_memory{false};
   const auto pack_panels = [&] {
     for (;;) {
       const int64_t number = next_panel.fetch_add(1, std::memory_order_relaxed);
-      if (number >= shared.panels()) return;
+      if (number >= panels) return;
       shared.pack(number);
+      if (packed_panels.fetch_add(1, std::memory_order_acq_rel) + 1 == panels) {
+        packed_panels.notify_all();
+      }
+    }
+  };
+  const auto wait_for_panels = [&] {
+    for (;;) {
+      const uint32_t done = packed_panels.load(std::memory_order_acquire);
+      if (done == panels) return;
+      wait_for_change(packed_panels, done);
     }
   };
   const auto take_units = [&] {
@@ -117,31 +130,31 @@ Status multiply_items(const std::vector<GemmItem>& items, const GemmPlan& plan,
       if (index >= count) return;
       const auto i = static_cast<size_t>(index);
       if (!multiply_unit(units[i], used, shareable[i])) out_of_memory = true;
-      if (shareable[i] != nullptr) unfinished.fetch_sub(1, std::memory_order_relaxed);
+      if (shareable[i] == nullptr) continue;
+      if (unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1) idle.tell();
     }
   };
   const auto help_others = [&] {
-    idle.fetch_add(1, std::memory_order_relaxed);
-    while (unfinished.load(std::memory_order_relaxed) > 0) {
+    idle.count.fetch_add(1, std::memory_order_relaxed);
+    for (;;) {
+      const uint32_t news = idle.news.load(std::memory_order_acquire);
+      if (unfinished.load(std::memory_order_acquire) == 0) return;
       for (size_t i = 0; i < units.size(); ++i) {
         if (shareable[i] != nullptr) help_with_unit(units[i], used, shareable[i]);
       }
-      wait_a_little();
+      wait_for_change(idle.news, news);
     }
   };
   if (used.threads == 1 || units.size() <= 1) {
     pack_panels();
     take_units();
   } else {
-#pragma omp parallel num_threads(used.threads)
-    {
-      if (shared.panels() > 0) {
-        pack_panels();
-#pragma omp barrier
-      }
+    run_on_threads(used.threads, [&] {
+      pack_panels();
+      wait_for_panels();
       take_units();
       help_others();
-    }
+    });
   }
   return out_of_memory ? no_memory : Status();
 }

@@ -78,13 +78,13 @@ Status make_packed_weights(const detail::ContextState& context, const PackWeight
   }
   const int64_t panels = layout.panels();
   const int64_t panels_of_group = state->k == 0 ? 0 : layout.blocks() * panels;
-#pragma omp parallel for num_threads(thread_count(context.num_threads)) schedule(static)
-  for (int64_t i = 0; i < rhs.num_groups * panels_of_group; ++i) {
+  const int threads = usable_threads(context.num_threads);
+  for_each_index(threads, rhs.num_groups * panels_of_group, [&](int64_t i) {
     const int64_t group = i / panels_of_group;
     const int64_t inside = i % panels_of_group;
     pack_panel(layout, matrix_of(args, group), inside / panels, inside % panels,
                data + group * group_bytes);
-  }
+  });
   *packed = std::move(state);
   return {};
 }

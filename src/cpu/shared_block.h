@@ -5,20 +5,21 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <thread>
+
+#include "cpu/threads.h"
 
 namespace cadre::cpu {
 
-/// Threads of one call that have nothing left to do.
-using IdleThreads = std::atomic<int>;
+/// Threads of one call that have nothing left to do, and what they wait for.
+struct IdleThreads {
+  std::atomic<int> count{0};
+  std::atomic<uint32_t> news{0};  ///< changes when a block opens and when no unit is left
 
-/// Leaves the core's other thread its instructions, then the core to a thread that has none.
-inline void wait_a_little() {
-#if defined(__x86_64__)
-  for (int i = 0; i < 64; ++i) __builtin_ia32_pause();
-#endif
-  std::this_thread::yield();
-}
+  void tell() {
+    news.fetch_add(1, std::memory_order_acq_rel);
+    news.notify_all();
+  }
+};
 
 class SharedBlock {
  public:
@@ -39,16 +40,17 @@ class SharedBlock {
     int64_t begin, end;
   };
 
-  explicit SharedBlock(const IdleThreads& idle) : idle_(idle) {}
+  explicit SharedBlock(IdleThreads& idle) : idle_(idle) {}
 
   /// Somebody would take a part.
-  bool is_wanted() const { return idle_.load(std::memory_order_relaxed) > 0; }
+  bool is_wanted() const { return idle_.count.load(std::memory_order_relaxed) > 0; }
 
   /// By the owner, once no block is open.
   void open(const Work& work) {
     work_ = work;
     done_.store(0, std::memory_order_relaxed);
     left_.store(work.tiles, std::memory_order_release);
+    idle_.tell();
   }
 
   /// Some tiles are there to be taken.
@@ -66,21 +68,28 @@ class SharedBlock {
   const Work& work() const { return work_; }
 
   void finish(const Tiles& tiles) {
-    done_.fetch_add(tiles.end - tiles.begin, std::memory_order_release);
+    const auto count = static_cast<uint32_t>(tiles.end - tiles.begin);
+    const auto all = static_cast<uint32_t>(work_.tiles);  // before the owner may change it
+    if (done_.fetch_add(count, std::memory_order_acq_rel) + count == all) done_.notify_all();
   }
 
   /// By the owner: until all tiles are finished.
   void close() {
-    while (done_.load(std::memory_order_acquire) < work_.tiles) wait_a_little();
+    for (;;) {
+      const uint32_t done = done_.load(std::memory_order_acquire);
+      if (done == static_cast<uint32_t>(work_.tiles)) return;
+      wait_for_change(done_, done);
+    }
   }
 
  private:
   /// Few, because their time is what threads wait for each other in the end.
   static constexpr int64_t kAtATime = 4;
 
-  const IdleThreads& idle_;
+  IdleThreads& idle_;
   Work work_{};
-  std::atomic<int64_t> left_{0}, done_{0};
+  std::atomic<int64_t> left_{0};
+  std::atomic<uint32_t> done_{0};  ///< tiles, of which a unit has far fewer than 2^32
 };
 
 }  // namespace cadre::cpu

@@ -18,9 +18,9 @@ class ContextState {
   };
 
   Status status;  ///< not ok: an option could not be honoured, and every call returns this
-  int32_t num_threads = 0;  ///< 0: OpenMP's default
-  std::string isa;          ///< empty: the best here
-  std::string backend;      ///< empty: the first that takes the problem
+  int32_t num_threads = 1;
+  std::string isa;      ///< empty: the best here
+  std::string backend;  ///< empty: the first that takes the problem
   int32_t sm_count = 0;
 
   /// The attachment of `owner`, made by `make` at the first call. Thread-safe.

@@ -10,7 +10,7 @@ import sys
 
 EXPORTED = re.compile(r"^(?:cadre_\w+$|(?:(?:vtable|typeinfo|typeinfo name) for )?cadre::)")
 # Compiler runtimes and libc; the sanitizer runtimes in builds that ask for them.
-NEEDED = re.compile(r"^(?:ld-linux-|lib(?:c|m|dl|rt|pthread|gcc_s|stdc\+\+|gomp|omp|asan|ubsan|tsan)\.so)")
+NEEDED = re.compile(r"^(?:ld-linux-|lib(?:c|m|dl|rt|pthread|gcc_s|stdc\+\+|asan|ubsan|tsan)\.so)")
 
 
 def run(*command):

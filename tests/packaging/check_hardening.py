@@ -26,6 +26,8 @@ def faults_of(library, shim):
     # The shims hardly call libc with a buffer of known size.
     if not shim and not re.search(r" U __\w+_chk\b", names.replace("__stack_chk_fail", "")):
         yield "calls no function that _FORTIFY_SOURCE checks"
+    if not shim and not re.search(r"\(FLAGS_1\).*\bNODELETE\b", dynamic):
+        yield "can be unloaded under its threads"
     if shim:
         exported = re.findall(r"^\w* +[A-TV-Zu-vx-z] (\S+)$", run("nm", "-D", "--defined-only", library), re.MULTILINE)
         foreign = [name for name in exported if not name.startswith("cadre_")]

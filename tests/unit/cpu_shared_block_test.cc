@@ -21,11 +21,11 @@ namespace {
 TEST(CpuSharedBlock, EveryTileIsTakenOnce) {
   constexpr int kHelpers = 3, kHelpedTiles = 300;
   constexpr int64_t kTiles = 61;
-  IdleThreads idle{0};
+  IdleThreads idle;
   SharedBlock shared(idle);
   EXPECT_FALSE(shared.is_wanted());
   EXPECT_FALSE(shared.is_open());
-  idle = kHelpers;
+  idle.count = kHelpers;
   EXPECT_TRUE(shared.is_wanted());
 
   std::vector<std::atomic<int64_t>> last_block(kTiles);
@@ -135,17 +135,18 @@ void expect_equal_bits(const Case& c, Isa isa, bool always) {
   ASSERT_TRUE(multiply_unit(unit, plan, nullptr));
 
   item.d.data = together.data();
-  IdleThreads idle{always ? 1 : 0};
+  IdleThreads idle;
+  idle.count = always ? 1 : 0;
   SharedBlock shared(idle);
   std::atomic<bool> over{false};
   std::thread helper([&] {
     std::uniform_int_distribution<int> microseconds(0, 300);
     while (!over) {
       std::this_thread::sleep_for(std::chrono::microseconds(microseconds(random)));
-      idle = 1;
+      idle.count = 1;
       const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
       while (!over && std::chrono::steady_clock::now() < until) help_with_unit(unit, plan, &shared);
-      idle = always ? 1 : 0;
+      idle.count = always ? 1 : 0;
     }
   });
   const bool done = multiply_unit(unit, plan, &shared);
