@@ -61,7 +61,7 @@ def test_what_is_no_array_is_named(op, name):
 
 
 @pytest.mark.parametrize("op", [op for op in OPS if op not in ("grouped_mlp",)])
-@pytest.mark.parametrize("value", ["abc", 1.5, {"a": 1}, [1]], ids=str)
+@pytest.mark.parametrize("value", ["abc", 1.5, {"a": 1}, [1], jnp.ones(2, jnp.float32)], ids=str)
 def test_what_is_no_type_is_named(op, value):
     function, good, _, _ = OPS[op]
     with pytest.raises(TypeError, match=": preferred_element_type = .*, expected one of float64, "):

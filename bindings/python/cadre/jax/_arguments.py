@@ -217,6 +217,8 @@ def lax_out_dtype(op, lhs, rhs, preferred):
 
 
 def _dtype(op, preferred, expected):
+    if isinstance(preferred, (jax.Array, np.ndarray)):  # np.dtype would take an array's own
+        raise _unexpected(op, "an array", expected)
     try:
         return jax.dtypes.canonicalize_dtype(np.dtype(preferred))
     except TypeError:
