@@ -11,6 +11,8 @@ from cadre.jax import _lowering, _primitives
 from jax import export
 from jax.sharding import PartitionSpec as P
 
+pytestmark = pytest.mark.cpu
+
 M, K, N, GROUPS = 40, 7, 5, 4
 SIZES = [[9, 0, 11, 3], [0] * 4, [0, 40, 0, 0], [10] * 4, [1, 2, 3, 4]]
 NAN = float("nan")
@@ -247,7 +249,6 @@ def test_exports_for_a_tpu_without_a_call_of_cadre(name, symbolic):
     assert export.deserialize(exported.serialize()).platforms == ("tpu",)
 
 
-@pytest.mark.cpu
 def test_one_export_for_two_platforms_has_both_forms():
     lhs, rhs = operands("float32")
     sizes = jnp.array(SIZES[0])

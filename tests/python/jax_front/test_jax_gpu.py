@@ -108,7 +108,8 @@ def test_group_offset_stays_on_the_device():
 
 
 @pytest.mark.parametrize(
-    "precision, least, most", [("TF32_TF32_F32", 1e-5, 2e-3), ("highest", 0, 1e-6), (None, 0, 1e-6)]
+    "precision, least, most",
+    [("TF32_TF32_F32", 1e-5, 2e-3), ("highest", 0, 1e-6), ("high", 0, 1e-6), (None, 0, 1e-6)],
 )
 def test_f32_is_multiplied_in_tf32_where_asked_for_and_only_there(precision, least, most):
     lhs, rhs = operands("float32")
