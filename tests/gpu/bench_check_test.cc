@@ -1,6 +1,7 @@
 // The check of `cadre bench --device cuda` can fail: every case passes when right, and each planted
-// fault is found.
+// fault is found. Calls are timed in the conditions that were asked for.
 #include "bench/cuda/product.h"
+#include "bench/cuda/runner.h"
 #include "tests/gpu/gpu_fixture.h"
 
 namespace cadre::tests {
@@ -79,6 +80,30 @@ TEST_F(BenchCheck, AnotherLayersResultIsWrong) {
   const Checked checked = right.compare(before);
   EXPECT_EQ(checked.not_finite, 0);
   EXPECT_GT(checked.ratio, 1.0);
+}
+
+TEST_F(BenchCheck, ACaseIsTimedInEveryConditionThatWasAskedFor) {
+  std::unique_ptr<bench::CudaRunner> runner;
+  ASSERT_TRUE(bench::CudaRunner::make(&runner).ok());
+  const bench::CaseGroup group{
+      .shape = kShape,
+      .dense = false,
+      .conditions = {std::begin(bench::kConditions), std::end(bench::kConditions)},
+      .cases = {{.name = "forward", .alone = true}, {.name = "other"}}};
+  std::vector<bench::Measurement> measured;
+  const Status status = runner->measure(group, 3, &measured);
+  ASSERT_TRUE(status.ok()) << status.message();
+  ASSERT_EQ(measured.size(), 2u);
+  std::vector<bench::Condition> conditions;
+  for (const bench::Timing& timing : measured[0].timings) {
+    conditions.push_back(timing.condition);
+    EXPECT_GT(timing.calls, 0);
+    EXPECT_GT(timing.times.least_s, 0);
+    EXPECT_LE(timing.times.least_s, timing.times.median_s);
+  }
+  EXPECT_EQ(conditions, group.conditions);
+  ASSERT_EQ(measured[1].timings.size(), 1u);
+  EXPECT_EQ(measured[1].timings[0].condition, bench::Condition::kMixed);
 }
 
 }  // namespace
