@@ -54,9 +54,9 @@ class Builder {
   void* address() {
     return reinterpret_cast<void*>(++used_ * kRegion + static_cast<uintptr_t>(d_.alignment_bytes));
   }
-  TensorView rows(DType dtype, int64_t cols, int64_t row_stride = 0) {
-    return TensorView::strided(address(), dtype, {d_.m, cols},
-                               {row_stride == 0 ? cols : row_stride, 1}, device_);
+  TensorView rows(DType dtype, int64_t cols, std::optional<int64_t> row_stride = {}) {
+    return TensorView::strided(address(), dtype, {d_.m, cols}, {row_stride.value_or(cols), 1},
+                               device_);
   }
   TensorView vector(DType dtype, int64_t size) {
     return TensorView::contiguous(address(), dtype, {size}, device_);
@@ -223,7 +223,7 @@ Status check_applicable(const ProblemDescription& d) {
         only_for(!d.rhs_dtype.empty(), "--rhs-dtype", {"gmm", "tgmm", "grouped_gemm"}),
         only_for(d.device_sizes, "--device-sizes", {"gmm", "tgmm", "bias_grad"}),
         only_for(d.num_local_groups >= 0, "--local-groups", {"gmm", "tgmm", "bias_grad"}),
-        only_for(d.lhs_row_stride != 0, "--lhs-row-stride", {"gmm", "tgmm", "bias_grad"})}) {
+        only_for(d.lhs_row_stride.has_value(), "--lhs-row-stride", {"gmm", "tgmm", "bias_grad"})}) {
     if (!status.ok()) return status;
   }
   return {};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "cadre/status.h"
@@ -35,7 +36,7 @@ struct ProblemDescription {
   bool allow_split_k = false;
   int64_t average_rows = 0;
   int alignment_bytes = 128;
-  int64_t lhs_row_stride = 0;
+  std::optional<int64_t> lhs_row_stride{};  ///< absent: no gaps
   std::string device = "cpu";
   bool device_sizes = false;
 };

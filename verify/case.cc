@@ -34,7 +34,9 @@ std::string describe(std::string_view name, const Layout& layout) {
   if (layout.column_major) out += " column-major";
   if (layout.row_padding) out += text(" pad ", layout.row_padding);
   if (layout.col_stride != 1) out += text(" step ", layout.col_stride);
-  if (layout.broadcast_rows) out += " broadcast";
+  if (layout.broadcast_rows) out += " rows-broadcast";
+  if (layout.broadcast_cols) out += " cols-broadcast";
+  if (layout.broadcast_groups) out += " groups-broadcast";
   if (layout.reverse_rows) out += " rows-reversed";
   if (layout.reverse_cols) out += " cols-reversed";
   if (layout.offset_elements) out += text(" from ", layout.offset_elements);

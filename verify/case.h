@@ -15,14 +15,17 @@ enum class Op { kGmm, kTgmm, kGroupedGemm, kBiasGrad };
 /// How an operand lies in memory. `form` must be one the op takes for that operand.
 struct Layout {
   Placement form = Placement::kStacked;
-  int64_t row_padding = 0;      ///< elements behind each row
-  int64_t col_stride = 1;       ///< elements from one column to the next
-  bool column_major = false;    ///< rows and columns change places; padding is behind columns then
-  bool reverse_rows = false;    ///< a negative row stride
-  bool reverse_cols = false;    ///< a negative column stride
-  bool broadcast_rows = false;  ///< a row stride of 0: every row is the last one set; inputs alone
-  int64_t offset_elements = 0;  ///< of the first element, from a 256-byte boundary
-  int64_t gap_elements = 0;     ///< between the matrices of two groups
+  int64_t row_padding = 0;    ///< elements behind each row
+  int64_t col_stride = 1;     ///< elements from one column to the next
+  bool column_major = false;  ///< rows and columns change places; padding is behind columns then
+  bool reverse_rows = false;  ///< a negative row stride
+  bool reverse_cols = false;  ///< a negative column stride
+  // Strides of 0, for inputs alone: every row, column or matrix is the last one set.
+  bool broadcast_rows = false;
+  bool broadcast_cols = false;
+  bool broadcast_groups = false;  ///< kStacked
+  int64_t offset_elements = 0;    ///< of the first element, from a 256-byte boundary
+  int64_t gap_elements = 0;       ///< between the matrices of two groups
   bool explicit_offsets = false;  ///< kPacked: in shuffled order, with an offset for each group
 };
 

@@ -69,7 +69,8 @@ void PlacedTensor::place(Random& random) {
   }
   const bool own_strides = layout_.form == Placement::kList || layout_.form == Placement::kPacked;
   const bool plain = layout_.row_padding == 0 && layout_.col_stride == 1 && !layout_.column_major &&
-                     !layout_.reverse_rows && !layout_.reverse_cols && !layout_.broadcast_rows;
+                     !layout_.reverse_rows && !layout_.reverse_cols && !layout_.broadcast_rows &&
+                     !layout_.broadcast_cols;
   col_stride_ = layout_.col_stride;
   row_stride_ = most_cols * layout_.col_stride + layout_.row_padding;
   contiguous_ = own_strides && plain;
@@ -78,6 +79,7 @@ void PlacedTensor::place(Random& random) {
     col_stride_ = most_rows * layout_.col_stride + layout_.row_padding;
   }
   if (layout_.broadcast_rows) row_stride_ = 0;
+  if (layout_.broadcast_cols) col_stride_ = 0;
   if (layout_.reverse_rows) row_stride_ = -row_stride_;
   if (layout_.reverse_cols) col_stride_ = -col_stride_;
 
@@ -101,7 +103,8 @@ void PlacedTensor::place(Random& random) {
       high = std::max<int64_t>(down, 0) + std::max<int64_t>(across, 0);
     }
     begins_[i] = next - low;
-    next += high - low + 1 + gap;
+    const bool shared = layout_.broadcast_groups && layout_.form == Placement::kStacked;
+    if (!shared || i + 1 == order.size()) next += high - low + 1 + gap;
   }
   if (shapes_.size() > 1) group_stride_ = begins_[1] - begins_[0];
   total_elements_ = next;

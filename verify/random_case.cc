@@ -98,6 +98,7 @@ class Generator {
     if (case_.op == Op::kGmm) choose_gmm_options();
     if (case_.op == Op::kBiasGrad) choose_bias_grad_options();
     choose_nan_group();
+    broadcast_inputs();
     case_.sizes_on_device = random_.chance(0.5);
     if (random_.chance(0.25)) case_.vector_stride = random_.pick<int64_t>({2, 3, -1});
     if (case_.op == Op::kGmm) case_.packed_weights = random_.chance(0.2);
@@ -260,6 +261,22 @@ class Generator {
     const int64_t groups = case_.local_groups();
     if (groups == 0 || case_.lhs == DType::kI8 || !random_.chance(0.15)) return;
     case_.nan_group = random_.between(0, groups - 1);
+  }
+
+  /// Some strides of operands that are only read become 0.
+  void broadcast_inputs() {
+    const bool nan = case_.nan_group >= 0;  // it would be in every group
+    std::vector<Layout*> inputs = {&case_.bias_layout};
+    if (!nan) inputs.push_back(&case_.lhs_layout);
+    if (!nan) inputs.push_back(&case_.rhs_layout);
+    if (case_.c == COperand::kSeparate) inputs.push_back(&case_.c_layout);
+    for (Layout* layout : inputs) {
+      if (!random_.chance(0.1)) continue;
+      const int64_t which = random_.between(0, 2);
+      layout->broadcast_rows = which == 0;
+      layout->broadcast_cols = which == 1;
+      layout->broadcast_groups = which == 2 && layout->form == Placement::kStacked;
+    }
   }
 
   Random random_;

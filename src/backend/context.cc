@@ -50,7 +50,19 @@ Context& Context::operator=(Context&&) noexcept = default;
 const Status& Context::status() const { return state_->status; }
 
 Status Context::check(Device device, void* stream) {
-  for (const auto& backend : backend::Registry::instance().backends()) {
+  const backend::Registry& registry = backend::Registry::instance();
+  const auto kind = static_cast<int32_t>(device.kind);
+  if (kind != 0 && kind != 1) {
+    return Status::invalid(text("check: device.kind = ", kind, ", expected 0 (cpu) or 1 (cuda)"));
+  }
+  if (device.index < 0) {
+    return Status::invalid(text("check: device.index = ", device.index, ", expected 0 or more"));
+  }
+  if (device.kind == DeviceKind::kCuda && registry.find("cuda") == nullptr) {
+    return Status::unsupported(
+        text("check: device = cuda:", device.index, ", but this library was built without CUDA"));
+  }
+  for (const auto& backend : registry.backends()) {
     if (Status status = backend->check(*state_, device, stream); !status.ok()) return status;
   }
   bool check = false;  // read again by every call: here for the error alone

@@ -52,12 +52,14 @@ std::string Registry::kernel_names() const {
   return names;
 }
 
-bool Registry::known_kernel(std::string_view name) const {
+Status Registry::check_pinned(plan::Op op, const char* pinned) const {
+  if (pinned == nullptr) return {};
   for (const auto& backend : backends_) {
     const std::vector<std::string> kernels = backend->kernels();
-    if (std::find(kernels.begin(), kernels.end(), name) != kernels.end()) return true;
+    if (std::find(kernels.begin(), kernels.end(), pinned) != kernels.end()) return {};
   }
-  return false;
+  return Status::invalid(text(plan::name_of(op), ": options.config = \"", pinned,
+                              "\", expected one of ", kernel_names()));
 }
 
 Status Registry::select(const detail::ContextState& context, const plan::Problem& problem,
@@ -74,10 +76,7 @@ Status Registry::select(const detail::ContextState& context, const plan::Problem
     if (status.code() == StatusCode::kInvalid && first_invalid.ok()) first_invalid = status;
     selection->refusals.push_back({std::string(backend->name()), status.message()});
   }
-  if (pinned != nullptr && !known_kernel(pinned)) {
-    return Status::invalid(text(plan::name_of(problem.op), ": options.config = \"", pinned,
-                                "\", expected one of ", kernel_names()));
-  }
+  if (Status status = check_pinned(problem.op, pinned); !status.ok()) return status;
   std::string message = text(plan::name_of(problem.op), ": no backend takes ", to_string(problem));
   for (const Refusal& refusal : selection->refusals) {
     message += text("; ", refusal.backend, ": ", refusal.reason);

@@ -38,6 +38,9 @@ class Registry {
   /// Kernels of all backends, joined like names().
   std::string kernel_names() const;
 
+  /// kInvalid, and the names there are, when no backend has a kernel of this name; null is fine.
+  Status check_pinned(plan::Op op, const char* pinned) const;
+
   /// The first backend that takes the problem, or kUnsupported with all refusals. A backend named
   /// by the context is tried alone; a pinned kernel must be known to the one that is chosen.
   Status select(const detail::ContextState& context, const plan::Problem& problem,
@@ -45,7 +48,6 @@ class Registry {
 
  private:
   Registry();
-  bool known_kernel(std::string_view name) const;
   std::vector<std::unique_ptr<plan::Backend>> backends_;
 };
 

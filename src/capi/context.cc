@@ -100,9 +100,11 @@ cadre_tensor cadre_tensor_contiguous(void* data, cadre_dtype dtype, int32_t rank
   tensor.data = data;
   tensor.dtype = dtype;
   tensor.device = device;
-  tensor.rank = rank;
+  // Without a shape there is no view: a rank that every op rejects.
+  tensor.rank = shape == nullptr && rank > 0 ? kMaxRank + 1 : rank;
+  if (tensor.rank > kMaxRank) return tensor;
   uint64_t stride = 1;  // unsigned: a huge shape wraps here and is rejected by the op
-  for (int32_t i = std::min(rank, kMaxRank) - 1; i >= 0; --i) {
+  for (int32_t i = rank - 1; i >= 0; --i) {
     tensor.shape[i] = shape[i];
     tensor.strides[i] = static_cast<int64_t>(stride);
     stride *= static_cast<uint64_t>(shape[i]);

@@ -19,11 +19,7 @@ struct CheckedCall {
 
 void check_vectors(Checker& checker, std::string_view argument, const GroupedTensor& tensor,
                    const plan::Problem& problem) {
-  checker.grouped(argument, tensor, {Placement::kStacked, Placement::kList});
-  if (!checker.ok()) return;
-  checker.float_dtype(argument, tensor.dtype);
-  checker.expect(!tensor.rows.varies() && tensor.rows.uniform == 1, joined(argument, ".rows"),
-                 tensor.rows.uniform, "1 (a vector for each group)");
+  checker.vectors(argument, tensor);
   checker.expect(!tensor.cols.varies() && tensor.cols.uniform == problem.n, joined(argument, ".n"),
                  tensor.cols.uniform, "dy.n = ", problem.n);
   checker.expect(tensor.num_groups == problem.num_local_groups, joined(argument, ".num_groups"),
@@ -54,13 +50,14 @@ void check_memory(Checker& checker, const BiasGradArgs& args) {
   std::vector<ops::NamedSpans> with_dbias = inputs;
   with_dbias.push_back({"dbias", ops::spans_of(args.dbias)});
   ops::check_overlap(checker, "dbias_scale", ops::spans_of(args.dbias_scale), with_dbias);
-  const int64_t dims[3] = {args.dbias.num_groups, 1, args.dbias.cols.uniform};
-  const int64_t strides[3] = {args.dbias.group_stride, 1, args.dbias.col_stride};
-  if (args.dbias.placement == Placement::kStacked && ops::overlaps_itself(dims, strides)) {
-    checker.fail("dbias overlaps itself, expected every element at its own address");
-  }
-  if (args.dbias_scale.given() && args.dbias_scale.shape[0] > 1) {
-    checker.expect(args.dbias_scale.strides[0] != 0, "dbias_scale.strides[0]", 0, "another stride");
+  if (args.dbias.given()) ops::check_elements_apart(checker, "dbias", args.dbias);
+  if (args.dbias_scale.given()) {
+    const TensorView& scale = args.dbias_scale;
+    const int64_t dims[3] = {1, 1, scale.shape[0]};
+    if (ops::overlaps_itself(dims, {0, 0, scale.strides[0]})) {
+      checker.fail("dbias_scale overlaps itself (stride ", scale.strides[0],
+                   "), expected every element at its own address");
+    }
   }
 }
 
@@ -85,6 +82,8 @@ Status check(const BiasGradArgs& args, CheckedCall* call) {
     checker.fail("dbias_scale is given without bias, expected both");
   }
   check_sizes(checker, args.group_sizes, args.group_offset, Tail::kZero, &problem, &call->offsets);
+  checker.pointers("dbias", args.dbias);
+  checker.pointers("bias", args.bias);
   check_options(checker, args.options, &problem);
   check_memory(checker, args);
   if (!checker.ok()) return checker.status();

@@ -10,13 +10,27 @@
 namespace cadre::ops {
 namespace {
 
-constexpr std::string_view kPlacementNames[] = {"a tensor of unknown form", "rows of one tensor",
-                                                "one stacked tensor", "a list of pointers",
-                                                "a packed buffer"};
+constexpr std::string_view kPlacementNames[] = {"a tensor of another rank than 2 or 3",
+                                                "rows of one tensor", "one stacked tensor",
+                                                "a list of pointers", "a packed buffer"};
 
 std::string_view placement_name(Placement placement) {
   const auto index = static_cast<size_t>(placement);
-  return kPlacementNames[index < std::size(kPlacementNames) ? index : 0];
+  return index < std::size(kPlacementNames) ? kPlacementNames[index] : "a tensor of unknown form";
+}
+
+/// " (lhs.shape = [2, 4, 8])", where the shape is known.
+std::string shape_note(std::string_view argument, const int64_t* shape, int32_t rank) {
+  if (rank < 0 || rank > kMaxRank) return "";
+  std::string dims;
+  for (int32_t i = 0; i < rank; ++i) dims += text(i == 0 ? "" : ", ", shape[i]);
+  return text(" (", argument, ".shape = [", dims, "])");
+}
+
+std::string shape_note(std::string_view argument, const GroupedTensor& tensor) {
+  const int64_t shape[] = {tensor.num_groups, tensor.rows.uniform, tensor.cols.uniform};
+  if (tensor.placement == Placement::kRows) return shape_note(argument, shape + 1, 2);
+  return tensor.placement == Placement::kStacked ? shape_note(argument, shape, 3) : "";
 }
 
 bool is_operand_dtype(DType dtype) {
@@ -29,63 +43,79 @@ std::string device_name(Device device) {
   return device.kind == DeviceKind::kCpu ? "cpu" : text("cuda:", device.index);
 }
 
+void Checker::dim(std::string_view argument, int64_t value) {
+  expect(value >= 0, argument, value, "0 or more");
+  expect(value <= kMaxDim, argument, value, "at most 2^48");
+}
+
 void Checker::view(std::string_view argument, const TensorView& view, int32_t rank) {
   if (!ok()) return;
   expect(view.given(), argument, "nothing", "a tensor of rank ", rank);
   if (!ok()) return;
-  expect(view.rank == rank, joined(argument, ".rank"), view.rank, rank);
+  if (view.rank != rank) {
+    expect(false, joined(argument, ".rank"), view.rank, rank,
+           shape_note(argument, view.shape.data(), view.rank));
+  }
   expect(size_of(view.dtype) != 0, joined(argument, ".dtype"), static_cast<int32_t>(view.dtype),
          "a known dtype");
   known_device(argument, view.device);
   if (!ok()) return;
   bool empty = false;
   for (int32_t i = 0; i < rank; ++i) {
-    const int64_t dim = view.shape[static_cast<size_t>(i)];
-    expect(dim >= 0, joined(argument, ".shape[", i, "]"), dim, "0 or more");
-    empty |= dim == 0;
+    const int64_t size = view.shape[static_cast<size_t>(i)];
+    if (size < 0 || size > kMaxDim) dim(text(argument, ".shape[", i, "]"), size);
+    empty |= size == 0;
   }
   if (!ok() || empty) return;
   MemorySpan span;
-  expect(span_of(view, &span), joined(argument, ".strides"), "beyond 64-bit addresses",
-         "an extent below 2^63 bytes");
+  addressable(argument, span_of(view, &span));
   expect(view.data != nullptr, joined(argument, ".data"), "null", "a pointer");
 }
 
-void Checker::extent(std::string_view argument, std::string_view dim, const Extent& extent,
+void Checker::addressable(std::string_view argument, bool has_span) {
+  expect(has_span, joined(argument, ".strides"), "beyond 64-bit addresses",
+         "an extent below 2^63 bytes");
+}
+
+void Checker::extent(std::string_view argument, std::string_view dim_name, const Extent& extent,
                      const GroupedTensor& tensor) {
+  const bool is_dim = dim_name != "offsets";
   if (!extent.varies()) {
-    expect(extent.uniform >= 0, joined(argument, ".", dim), extent.uniform, "0 or more");
+    if (extent.uniform < 0 || extent.uniform > kMaxDim) {
+      dim(text(argument, ".", dim_name), extent.uniform);
+    }
     return;
   }
-  const std::string name = text(argument, ".", dim);
+  const std::string name = text(argument, ".", dim_name);
   index_array(name, extent.per_group, tensor.device);
   expect(extent.per_group.count == tensor.num_groups, joined(name, ".count"),
          extent.per_group.count, argument, ".num_groups = ", tensor.num_groups);
   if (!ok()) return;
   if (extent.per_group.device.kind == DeviceKind::kCuda) {
     // Offsets are bounded by the buffer's capacity, which may well be 0.
-    expect(extent.max > 0 || dim == "offsets", joined(name, ".max"), extent.max,
-           "a bound on the device's values");
+    expect(!is_dim || (extent.max > 0 && extent.max <= kMaxDim), joined(name, ".max"), extent.max,
+           "a bound on the device's values, 1 to 2^48");
     return;
   }
   for (int64_t i = 0; i < extent.per_group.count; ++i) {
     const int64_t value = plan::read_index(extent.per_group.data, extent.per_group.dtype, i);
-    if (value >= 0) continue;
+    if (value >= 0 && (!is_dim || value <= kMaxDim)) continue;
     expect(false, joined(name, "[", i, "]"),
-           plan::index_text(extent.per_group.data, extent.per_group.dtype, i), "0 or more");
+           plan::index_text(extent.per_group.data, extent.per_group.dtype, i),
+           is_dim ? "0 to 2^48" : "0 or more");
   }
 }
 
 void Checker::grouped(std::string_view argument, const GroupedTensor& tensor,
-                      std::initializer_list<Placement> allowed, NullPointers nulls) {
+                      std::initializer_list<Placement> allowed) {
   if (!ok()) return;
   if (std::find(allowed.begin(), allowed.end(), tensor.placement) == allowed.end()) {
     std::string expected;
     for (Placement placement : allowed) {
       expected += text(expected.empty() ? "" : " or ", placement_name(placement));
     }
-    expect(false, argument, tensor.given() ? placement_name(tensor.placement) : "nothing",
-           expected);
+    expect(false, argument, tensor.given() ? placement_name(tensor.placement) : "nothing", expected,
+           shape_note(argument, tensor));
     return;
   }
   expect(size_of(tensor.dtype) != 0, joined(argument, ".dtype"), static_cast<int32_t>(tensor.dtype),
@@ -110,47 +140,69 @@ void Checker::grouped(std::string_view argument, const GroupedTensor& tensor,
          ", expected a list of pointers or a packed buffer");
     return;
   }
-  const bool empty = !varies && (tensor.rows.uniform == 0 || tensor.cols.uniform == 0);
   if (tensor.placement == Placement::kList) {
-    const bool on_host = tensor.pointers_device.kind == DeviceKind::kCpu;
-    if (!on_host) {
+    if (tensor.pointers_device.kind != DeviceKind::kCpu) {
+      known_device(text(argument, ".pointers"), tensor.pointers_device);
       same_device(text(argument, ".pointers"), tensor.pointers_device, argument, tensor.device);
     }
     if (tensor.num_groups > 0) {
       expect(tensor.pointers != nullptr, joined(argument, ".pointers"), "null", tensor.num_groups,
              " pointers");
     }
-    if (!varies) {
-      const int64_t row_stride =
-          plan::row_stride_of(tensor, {tensor.rows.uniform, tensor.cols.uniform});
-      MemorySpan span;
-      expect(span_of(TensorView::strided(nullptr, tensor.dtype,
-                                         {tensor.rows.uniform, tensor.cols.uniform},
-                                         {row_stride, tensor.col_stride}),
-                     &span),
-             joined(argument, ".strides"), "beyond 64-bit addresses", "an extent below 2^63 bytes");
-    }
-    if (!ok() || !on_host || nulls == NullPointers::kUnchecked) return;
-    for (int64_t i = 0; i < tensor.num_groups && !empty; ++i) {
-      const plan::MatrixDims dims = plan::dims_of(tensor, i);
-      expect(tensor.pointers[i] != nullptr || dims.rows == 0 || dims.cols == 0,
-             joined(argument, ".pointers[", i, "]"), "null", "a pointer");
-    }
+    const plan::MatrixDims dims{plan::largest(tensor.rows), plan::largest(tensor.cols)};
+    MemorySpan span;
+    addressable(argument,
+                span_of(TensorView::strided(nullptr, tensor.dtype, {dims.rows, dims.cols},
+                                            {plan::row_stride_of(tensor, dims), tensor.col_stride}),
+                        &span));
     return;
   }
   if (tensor.placement == Placement::kPacked) {
     expect(tensor.capacity >= 0, joined(argument, ".capacity"), tensor.capacity, "0 or more");
     expect(tensor.capacity == 0 || tensor.data != nullptr, joined(argument, ".data"), "null",
            "a pointer");
+    MemorySpan span;
+    addressable(argument, span_of(tensor, &span));
     if (tensor.offsets.varies()) extent(argument, "offsets", tensor.offsets, tensor);
     check_packed_bounds(*this, argument, tensor);
     return;
   }
+  const bool empty = tensor.rows.uniform == 0 || tensor.cols.uniform == 0;
   if (empty || (tensor.placement == Placement::kStacked && tensor.num_groups == 0)) return;
   MemorySpan span;
-  expect(span_of(tensor, &span), joined(argument, ".strides"), "beyond 64-bit addresses",
-         "an extent below 2^63 bytes");
+  addressable(argument, span_of(tensor, &span));
   expect(tensor.data != nullptr, joined(argument, ".data"), "null", "a pointer");
+}
+
+void Checker::pointers(std::string_view argument, const GroupedTensor& tensor) {
+  if (!ok() || tensor.placement != Placement::kList ||
+      tensor.pointers_device.kind != DeviceKind::kCpu || plan::on_device(tensor.rows) ||
+      plan::on_device(tensor.cols)) {
+    return;
+  }
+  for (int64_t i = 0; i < tensor.num_groups && ok(); ++i) {
+    if (tensor.pointers[i] != nullptr) continue;
+    const plan::MatrixDims dims = plan::dims_of(tensor, i);
+    expect(dims.rows == 0 || dims.cols == 0, joined(argument, ".pointers[", i, "]"), "null",
+           "a pointer");
+  }
+}
+
+void Checker::vectors(std::string_view argument, const GroupedTensor& tensor) {
+  if (!ok()) return;
+  if (tensor.placement == Placement::kRows) {
+    expect(
+        false, argument, placement_name(tensor.placement),
+        "one vector for each group: GroupedTensor::vectors (cadre_grouped_vectors in C) of it, or "
+        "a list",
+        shape_note(argument, tensor));
+    return;
+  }
+  grouped(argument, tensor, {Placement::kStacked, Placement::kList});
+  if (!ok()) return;
+  float_dtype(argument, tensor.dtype);
+  expect(!tensor.rows.varies() && tensor.rows.uniform == 1, joined(argument, ".rows"),
+         tensor.rows.uniform, "1 (a vector for each group)");
 }
 
 void Checker::known_device(std::string_view argument, Device device) {
@@ -187,7 +239,8 @@ void Checker::product_dtypes(NamedDType lhs, NamedDType rhs, NamedDType out) {
   for (const NamedDType& operand : {lhs, rhs}) {
     if (is_operand_dtype(operand.dtype)) continue;
     expect(false, joined(operand.argument, ".dtype"), name_of(operand.dtype),
-           "f64, f32, bf16, f16, i8, e4m3 or e5m2");
+           is_integer(operand.dtype) ? "i8, the one integer type of products, or a float type"
+                                     : "f64, f32, bf16, f16, i8, e4m3 or e5m2");
   }
   if (!ok()) return;
   expect(default_output_dtype(lhs.dtype, rhs.dtype) != DType::kInvalid,
@@ -196,12 +249,15 @@ void Checker::product_dtypes(NamedDType lhs, NamedDType rhs, NamedDType out) {
   const bool both_int8 = lhs.dtype == DType::kI8 && rhs.dtype == DType::kI8;
   expect(is_float(out.dtype) || (out.dtype == DType::kI32 && both_int8),
          joined(out.argument, ".dtype"), name_of(out.dtype),
-         both_int8 ? "i32, f64, f32, bf16 or f16" : "f64, f32, bf16 or f16");
+         both_int8               ? "i32, f64, f32, bf16 or f16"
+         : is_integer(out.dtype) ? "f64, f32, bf16 or f16 (i32 is for i8 x i8 alone)"
+                                 : "f64, f32, bf16 or f16");
 }
 
 void Checker::index_array(std::string_view argument, const GroupSizes& sizes, Device device) {
   if (!ok()) return;
   take(plan::check_index_array(op_, argument, sizes));
+  known_device(argument, sizes.device);
   if (ok() && sizes.device.kind == DeviceKind::kCuda) {
     same_device(argument, sizes.device, "the data", device);
   }

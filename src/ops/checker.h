@@ -13,6 +13,10 @@
 
 namespace cadre::ops {
 
+/// The largest dim of any argument. Products of two dims, a dim rounded up to whole tiles, and
+/// bytes of a row of tiles stay far from 2^63.
+inline constexpr int64_t kMaxDim = int64_t{1} << 48;
+
 class Checker {
  public:
   explicit Checker(std::string_view op) : op_(op) {}
@@ -39,12 +43,15 @@ class Checker {
 
   /// Rank, dims, dtype, extent and pointer of a view.
   void view(std::string_view argument, const TensorView& view, int32_t rank);
-  /// Placement, dims, dtype, extents and pointers of a tensor in one of the forms of `allowed`.
-  /// Pointers of a host list may be null where a matrix is empty, or everywhere for kUnchecked.
-  enum class NullPointers { kRejected, kUnchecked };
+  /// Placement, dims, dtype, extents and data of a tensor in one of the forms of `allowed`.
+  /// Pointers of a list aren't read.
   void grouped(std::string_view argument, const GroupedTensor& tensor,
-               std::initializer_list<Placement> allowed,
-               NullPointers nulls = NullPointers::kRejected);
+               std::initializer_list<Placement> allowed);
+  /// No pointer of a host list is null unless its matrix is empty. For a list whose num_groups has
+  /// been compared with the op's other arguments: before that there may be fewer pointers.
+  void pointers(std::string_view argument, const GroupedTensor& tensor);
+  /// A bias: one row of floats for each group.
+  void vectors(std::string_view argument, const GroupedTensor& tensor);
   void same_device(std::string_view argument, Device device, std::string_view reference,
                    Device expected);
   /// f64, f32, bf16, f16.
@@ -66,7 +73,9 @@ class Checker {
 
  private:
   void known_device(std::string_view argument, Device device);
-  void extent(std::string_view argument, std::string_view dim, const Extent& extent,
+  void dim(std::string_view argument, int64_t value);
+  void addressable(std::string_view argument, bool has_span);
+  void extent(std::string_view argument, std::string_view dim_name, const Extent& extent,
               const GroupedTensor& tensor);
 
   std::string_view op_;

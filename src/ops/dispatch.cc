@@ -48,6 +48,10 @@ bool same_memory(const GroupedTensor& a, const GroupedTensor& b) {
 
 Status select(Context& context, const Call& call, const CallOptions& options,
               backend::Selection* selection) {
+  if (!context.status().ok()) return context.status();
+  if (call.nothing_to_do) {
+    return backend::Registry::instance().check_pinned(call.problem.op, options.config);
+  }
   return backend::Registry::instance().select(context.state(), call.problem, options.config,
                                               selection);
 }
@@ -177,19 +181,7 @@ void check_overlaps(Checker& checker, const Call& call, std::string_view output)
   };
   const plan::Operands& operands = call.operands;
   const GroupedTensor& out = operands.out;
-  if (out.placement != Placement::kPacked && !out.rows.varies() && !out.cols.varies()) {
-    // The matrices of a list are checked against each other below.
-    const bool stacked = out.placement == Placement::kStacked;
-    const bool none = out.placement == Placement::kList && out.num_groups == 0;
-    const int64_t matrices = stacked ? out.num_groups : none ? 0 : 1;
-    const int64_t dims[3] = {matrices, out.rows.uniform, out.cols.uniform};
-    const int64_t row_stride = plan::row_stride_of(out, {dims[1], dims[2]});
-    const int64_t strides[3] = {out.group_stride, row_stride, out.col_stride};
-    if (overlaps_itself(dims, strides)) {
-      checker.fail(output, " overlaps itself (strides ", strides[0], ", ", strides[1], ", ",
-                   strides[2], "), expected every element at its own address");
-    }
-  }
+  check_elements_apart(checker, output, out);
   const bool own_names = call.problem.op == plan::Op::kGroupedGemm;
   OverlapCheck check(checker, output, spans_of_result(out));
   const auto input = [&check](std::string_view argument, const auto& tensor) {
@@ -214,10 +206,9 @@ void check_overlaps(Checker& checker, const Call& call, std::string_view output)
 }
 
 Status run(Context& context, const Call& call, const CallOptions& options) {
-  if (!context.status().ok()) return context.status();
-  if (call.nothing_to_do) return {};
   backend::Selection selection;
   if (Status status = select(context, call, options, &selection); !status.ok()) return status;
+  if (call.nothing_to_do) return {};
   return selection.backend->run(context.state(), call.problem, selection.config, call.operands,
                                 options);
 }
@@ -225,10 +216,9 @@ Status run(Context& context, const Call& call, const CallOptions& options) {
 Status workspace_size(Context& context, const Call& call, const CallOptions& options,
                       size_t* size_bytes) {
   *size_bytes = 0;
-  if (!context.status().ok()) return context.status();
-  if (call.nothing_to_do) return {};
   backend::Selection selection;
   if (Status status = select(context, call, options, &selection); !status.ok()) return status;
+  if (call.nothing_to_do) return {};
   *size_bytes = selection.backend->workspace_size(call.problem, selection.config);
   return {};
 }

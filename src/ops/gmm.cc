@@ -15,8 +15,7 @@ using ops::Checker;
 /// out or c: rows of one [m, n] tensor, or a list whose matrices have at least a group's rows.
 void check_result(Checker& checker, std::string_view argument, const GroupedTensor& tensor,
                   const plan::Problem& problem) {
-  checker.grouped(argument, tensor, {Placement::kRows, Placement::kList},
-                  Checker::NullPointers::kUnchecked);  // check_list_rows knows the empty groups
+  checker.grouped(argument, tensor, {Placement::kRows, Placement::kList});
   if (!checker.ok()) return;
   checker.expect(!tensor.rows.varies() && !tensor.cols.varies(), joined(argument, ".rows"),
                  "per-group", "one shape for all groups");
@@ -110,6 +109,7 @@ Status check(const GmmArgs& args, Call* call) {
   operands.packed_rhs = args.packed_rhs;
   check_sizes(checker, args.group_sizes, args.group_offset, args.tail, &problem,
               &operands.host_offsets);
+  checker.pointers("rhs", args.rhs);
   check_list_rows(checker, "out", args.out, *call);
   if (args.c.given()) {
     check_result(checker, "c", args.c, problem);
@@ -118,15 +118,13 @@ Status check(const GmmArgs& args, Call* call) {
   check_scalars(checker, {args.alpha, args.beta, args.accumulate, args.c}, call);
 
   if (args.bias.given()) {
-    checker.grouped("bias", args.bias, {Placement::kStacked, Placement::kList});
-    checker.float_dtype("bias", args.bias.dtype);
+    checker.vectors("bias", args.bias);
     checker.expect(args.bias.num_groups == problem.num_local_groups, "bias.num_groups",
                    args.bias.num_groups, "rhs.num_groups = ", problem.num_local_groups);
-    checker.expect(!args.bias.rows.varies() && args.bias.rows.uniform == 1, "bias.rows",
-                   args.bias.rows.uniform, "1 (a vector for each group)");
     checker.expect(!args.bias.cols.varies() && args.bias.cols.uniform == problem.n, "bias.n",
                    args.bias.cols.uniform, "rhs.n = ", problem.n);
     checker.same_device("bias", args.bias.device, "lhs", problem.device);
+    checker.pointers("bias", args.bias);
     operands.bias = args.bias;
   }
   check_vector(checker, "bias_scale", args.bias_scale, problem);

@@ -1,8 +1,6 @@
 // grouped_gemm: check, build the Problem, hand over to a backend.
 #include "cadre/grouped_gemm.h"
 
-#include <algorithm>
-
 #include "ops/dispatch.h"
 #include "ops/guarded.h"
 #include "ops/problem_of.h"
@@ -16,17 +14,6 @@ using ops::Checker;
 
 constexpr std::initializer_list<Placement> kForms = {Placement::kStacked, Placement::kList,
                                                      Placement::kPacked};
-
-/// The largest value an extent can have.
-int64_t largest(const Extent& extent) {
-  if (plan::on_device(extent)) return extent.max;
-  if (!extent.varies()) return extent.uniform;
-  int64_t most = 0;
-  for (int64_t i = 0; i < extent.per_group.count; ++i) {
-    most = std::max(most, plan::value_of(extent, i));
-  }
-  return most;
-}
 
 bool on_host(const GroupedTensor& tensor) {
   return !plan::on_device(tensor.rows) && !plan::on_device(tensor.cols);
@@ -75,15 +62,19 @@ Status check(const GroupedGemmArgs& args, Call* call) {
                    tensor->num_groups, "a.num_groups = ", problem.num_groups);
     checker.same_device(name, tensor->device, "a", problem.device);
   }
+  for (const auto& [name, tensor] : {std::pair{"a", &args.a}, std::pair{"b", &args.b},
+                                     std::pair{"d", &args.d}, std::pair{"c", &args.c}}) {
+    checker.pointers(name, *tensor);
+  }
   check_dims(checker, args);
   checker.product_dtypes({"a", args.a.dtype}, {"b", args.b.dtype}, {"d", args.d.dtype});
   if (!checker.ok()) return checker.status();
 
   problem.transpose_lhs = args.transa;
   problem.transpose_rhs = args.transb;
-  problem.m = largest(args.d.rows);
-  problem.n = largest(args.d.cols);
-  problem.k = largest(args.transa ? args.a.rows : args.a.cols);
+  problem.m = plan::largest(args.d.rows);
+  problem.n = plan::largest(args.d.cols);
+  problem.k = plan::largest(args.transa ? args.a.rows : args.a.cols);
   operands.lhs = args.a;
   operands.rhs = args.b;
   operands.out = args.d;

@@ -34,12 +34,12 @@ void check_parameters(Checker& checker, const GroupedLinearParameters& parameter
                  "one shape for all groups");
   if (!parameters.bias.given()) return;
   const GroupedTensor& bias = parameters.bias;
-  checker.grouped("bias", bias, {Placement::kStacked, Placement::kList});
+  checker.vectors("bias", bias);
   if (!checker.ok()) return;
   checker.expect(bias.num_groups == weight.num_groups, "bias.num_groups", bias.num_groups,
                  "weight.num_groups = ", weight.num_groups);
-  checker.expect(bias.rows.uniform == 1 && bias.cols.uniform == weight.rows.uniform, "bias",
-                 shape_and_strides(bias), "[1, weight.n = ", weight.rows.uniform, "]");
+  checker.expect(!bias.cols.varies() && bias.cols.uniform == weight.rows.uniform, "bias.n",
+                 bias.cols.uniform, "weight.n = ", weight.rows.uniform);
 }
 
 /// A row-shaped tensor [m, cols].

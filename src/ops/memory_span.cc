@@ -3,135 +3,75 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
-#include <utility>
 
 #include "ops/checker.h"
+#include "ops/strided_sums.h"
 #include "plan/grouped_dims.h"
 
 namespace cadre::ops {
 namespace {
 
 using plan::dims_of;
+using plan::largest;
 using plan::MatrixDims;
-using plan::on_device;
 using plan::packed_begin;
 using plan::packed_elements;
 using plan::row_stride_of;
 
-__extension__ using Wide = __int128;
+using plan::on_device;
 
-struct Dim {
-  int64_t size;
-  int64_t stride;
-};
-
-/// The span of elements base + sum(i_d * stride_d), in bytes; the last dim is the row's.
-bool span_of_dims(const void* data, DType dtype, std::initializer_list<Dim> dims,
+/// The span of elements data + sum(i_d * stride_d).
+bool span_of_dims(const void* data, DType dtype, std::initializer_list<MemorySpan::Dim> dims,
                   MemorySpan* span) {
   *span = {};
-  for (const Dim& dim : dims) {
+  for (const MemorySpan::Dim& dim : dims) {
     if (dim.size == 0) return true;
   }
-  int64_t low = 0;
-  int64_t high = 0;
-  bool fits = true;
-  for (const Dim& dim : dims) {
-    int64_t reach = 0;
-    fits &= !__builtin_mul_overflow(dim.size - 1, dim.stride, &reach);
-    int64_t& bound = reach < 0 ? low : high;
-    fits &= !__builtin_add_overflow(bound, reach, &bound);
-  }
   const auto size = static_cast<int64_t>(size_of(dtype));
-  int64_t extent = 0;  // in elements, then in bytes
-  fits &= !__builtin_sub_overflow(high, low, &extent);
-  fits &= !__builtin_add_overflow(extent, 1, &extent);
-  fits &= !__builtin_mul_overflow(extent, size, &extent);
-  if (!fits) return false;
-  span->begin = reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(low * size);
-  span->end = span->begin + static_cast<uintptr_t>(extent);
-
-  const auto* row = dims.end() - 1;
-  if (row->stride != 1 && row->size > 1) return true;
-  // Every outer stride must be a positive multiple of the smallest: then rows start at one pitch.
-  int64_t pitch = 0;
-  for (const Dim* dim = dims.begin(); dim != row; ++dim) {
-    if (dim->size <= 1) continue;
-    if (dim->stride <= 0) return true;
-    const bool whole = pitch == 0 || pitch % dim->stride == 0;
-    pitch = whole ? dim->stride : std::gcd(pitch, dim->stride);
+  int64_t low = 0;
+  int64_t high = size;
+  size_t count = 0;
+  for (const MemorySpan::Dim& dim : dims) {
+    if (dim.size == 1) continue;
+    int64_t stride = 0;
+    int64_t reach = 0;
+    if (__builtin_mul_overflow(dim.stride, size, &stride) ||
+        __builtin_mul_overflow(dim.size - 1, stride, &reach)) {
+      return false;
+    }
+    int64_t& bound = reach < 0 ? low : high;
+    if (__builtin_add_overflow(bound, reach, &bound)) return false;
+    span->dims[count++] = {dim.size, stride};
   }
-  span->width = row->size * size;
-  span->pitch = pitch * size;
-  if (span->pitch != 0 && span->width > span->pitch) span->pitch = span->width = 0;
+  int64_t extent = 0;
+  if (__builtin_sub_overflow(high, low, &extent)) return false;
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  span->begin = address + static_cast<uintptr_t>(low);
+  span->end = address + static_cast<uintptr_t>(high);
+  span->origin = address;
+  span->element_bytes = size;
   return true;
 }
 
-bool collide(int64_t size_a, int64_t stride_a, int64_t size_b, int64_t stride_b) {
-  // i * stride_a == j * stride_b has its smallest solution at i = stride_b / g, j = stride_a / g.
-  if (size_a > 1 && stride_a == 0) return true;
-  if (size_b > 1 && stride_b == 0) return true;
-  if (size_a < 2 || size_b < 2) return false;
-  const int64_t g = std::gcd(stride_a, stride_b);
-  return std::abs(stride_b / g) < size_a && std::abs(stride_a / g) < size_b;
-}
+Wide magnitude(int64_t stride) { return stride < 0 ? -Wide{stride} : Wide{stride}; }
 
-Wide floor_div(Wide a, Wide b) { return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0); }
-
-/// x with a * x == gcd(a, b) modulo b, for b > 0.
-Wide bezout(Wide a, Wide b) {
-  Wide x = 1;
-  Wide next_x = 0;
-  while (b != 0) {
-    const Wide q = floor_div(a, b);
-    a = std::exchange(b, a - q * b);
-    x = std::exchange(next_x, x - q * next_x);
-  }
-  return x;
-}
-
-/// Whether i * a.stride + j * b.stride == target for some |i| < a.size and |j| < b.size; both
-/// strides positive.
-bool reaches(const Dim& a, const Dim& b, Wide target) {
-  const int64_t g = std::gcd(a.stride, b.stride);
-  if (target % g != 0) return false;
-  // All solutions: i = first + u * (b / g), j = (target - i * a) / b. Each bound is an interval of
-  // i.
-  const Wide step = b.stride / g;
-  const Wide first = ((target / g) % step) * (bezout(a.stride, b.stride) % step) % step;
-  const Wide reach = static_cast<Wide>(b.size - 1) * b.stride;
-  const Wide low = std::max<Wide>(1 - a.size, -floor_div(reach - target, a.stride));
-  const Wide high = std::min<Wide>(a.size - 1, floor_div(target + reach, a.stride));
-  return first + floor_div(high - first, step) * step >= low;
-}
-
-/// Whether elements apart in all three dims meet. Dims that nest (each stride beyond the reach of
-/// the smaller ones) never do; others are solved for every distance along the shortest dim.
-bool collide_in_three(std::array<Dim, 3> dims) {
-  for (Dim& dim : dims) {
-    if (dim.size < 2) return false;
-    dim.stride = std::abs(dim.stride);
-  }
+/// Each stride passes what the smaller ones reach: the usual way for elements to lie apart.
+bool nest(std::array<MemorySpan::Dim, 3> dims) {
   std::sort(dims.begin(), dims.end(),
-            [](const Dim& a, const Dim& b) { return a.stride < b.stride; });
+            [](const auto& a, const auto& b) { return magnitude(a.stride) < magnitude(b.stride); });
   Wide reach = 0;
-  bool nested = true;
-  for (const Dim& dim : dims) {
-    nested = nested && dim.stride > reach;
-    reach += static_cast<Wide>(dim.size - 1) * dim.stride;
+  for (const MemorySpan::Dim& dim : dims) {
+    if (dim.size == 1) continue;
+    if (magnitude(dim.stride) <= reach) return false;
+    reach += magnitude(dim.stride) * (dim.size - 1);
   }
-  if (nested) return false;
-  std::sort(dims.begin(), dims.end(), [](const Dim& a, const Dim& b) { return a.size < b.size; });
-  for (int64_t i = 1; i < dims[0].size; ++i) {
-    if (reaches(dims[1], dims[2], static_cast<Wide>(i) * dims[0].stride)) return true;
-  }
-  return false;
+  return true;
 }
 
 }  // namespace
 
 bool span_of(const TensorView& view, MemorySpan* span) {
-  const auto dim = [&view](size_t i) { return Dim{view.shape[i], view.strides[i]}; };
+  const auto dim = [&view](size_t i) { return MemorySpan::Dim{view.shape[i], view.strides[i]}; };
   switch (view.rank) {
     case 1:
       return span_of_dims(view.data, view.dtype, {dim(0)}, span);
@@ -146,8 +86,8 @@ bool span_of(const TensorView& view, MemorySpan* span) {
 }
 
 bool span_of(const GroupedTensor& tensor, MemorySpan* span) {
-  const Dim row = {tensor.cols.uniform, tensor.col_stride};
-  const Dim rows = {tensor.rows.uniform, tensor.row_stride};
+  const MemorySpan::Dim row = {tensor.cols.uniform, tensor.col_stride};
+  const MemorySpan::Dim rows = {tensor.rows.uniform, tensor.row_stride};
   switch (tensor.placement) {
     case Placement::kRows:
       return span_of_dims(tensor.data, tensor.dtype, {rows, row}, span);
@@ -200,51 +140,75 @@ MemorySpans spans_of(const GroupedTensor& tensor) {
 
 bool overlap(const MemorySpan& a, const MemorySpan& b) {
   if (a.begin >= b.end || b.begin >= a.end || a.begin == a.end || b.begin == b.end) return false;
-  // Columns of one wide buffer: the rows of both repeat at one pitch and never meet inside it.
-  // A single row (width without pitch) repeats at any pitch.
-  const int64_t common = a.pitch == 0 ? b.pitch : a.pitch;
-  const bool rows_known = a.width > 0 && b.width > 0 && a.width <= common && b.width <= common;
-  if (rows_known && (a.pitch == 0 || b.pitch == 0 || a.pitch == b.pitch)) {
-    const auto pitch = static_cast<uintptr_t>(common);
-    const uintptr_t start = b.begin >= a.begin ? (b.begin - a.begin) % pitch
-                                               : (pitch - (a.begin - b.begin) % pitch) % pitch;
-    const bool apart = start >= static_cast<uintptr_t>(a.width) &&
-                       start + static_cast<uintptr_t>(b.width) <= pitch;
-    if (apart) return false;
-  }
-  return true;
+  // Element i of a begins at most a byte less than its size before element j of b, and ends
+  // likewise.
+  StridedSums distances;
+  for (const MemorySpan::Dim& dim : a.dims) distances.add(dim.stride, dim.size - 1);
+  for (const MemorySpan::Dim& dim : b.dims) distances.add(-Wide{dim.stride}, dim.size - 1);
+  const Wide origin = Wide{b.origin} - Wide{a.origin};
+  return distances.reach(origin - (a.element_bytes - 1), origin + (b.element_bytes - 1));
 }
 
 bool overlaps_itself(const int64_t (&dims)[3], const int64_t (&strides)[3]) {
   for (int64_t dim : dims) {
     if (dim == 0) return false;
   }
-  return collide(dims[0], strides[0], dims[1], strides[1]) ||
-         collide(dims[0], strides[0], dims[2], strides[2]) ||
-         collide(dims[1], strides[1], dims[2], strides[2]) ||
-         collide_in_three(
-             {Dim{dims[0], strides[0]}, Dim{dims[1], strides[1]}, Dim{dims[2], strides[2]}});
+  if (nest({MemorySpan::Dim{dims[0], strides[0]}, {dims[1], strides[1]}, {dims[2], strides[2]}})) {
+    return false;
+  }
+  // Two elements that meet differ first in dim i, by one or more, and in the dims behind it
+  // somehow.
+  for (size_t i = 0; i < 3; ++i) {
+    if (dims[i] == 1) continue;
+    StridedSums distances;
+    distances.add(strides[i], dims[i] - 2);
+    Wide target = -Wide{strides[i]};
+    for (size_t j = i + 1; j < 3; ++j) {
+      distances.add(strides[j], 2 * Wide{dims[j] - 1});
+      target += Wide{strides[j]} * (dims[j] - 1);
+    }
+    if (distances.reach(target, target)) return true;
+  }
+  return false;
+}
+
+void check_elements_apart(Checker& checker, std::string_view output, const GroupedTensor& tensor) {
+  const bool stacked = tensor.placement == Placement::kStacked;
+  if (!checker.ok() || (tensor.num_groups == 0 && tensor.placement != Placement::kRows)) return;
+  const auto check = [&](const MatrixDims& matrix) {
+    const int64_t dims[3] = {stacked ? tensor.num_groups : 1, matrix.rows, matrix.cols};
+    const int64_t strides[3] = {tensor.group_stride, row_stride_of(tensor, matrix),
+                                tensor.col_stride};
+    if (!overlaps_itself(dims, strides)) return;
+    checker.fail(output, " overlaps itself (strides ", stacked ? text(strides[0], ", ") : "",
+                 strides[1], ", ", strides[2], "), expected every element at its own address");
+  };
+  const bool known = !on_device(tensor.rows) && !on_device(tensor.cols);
+  if (tensor.contiguous) return;
+  if (!known || (!tensor.rows.varies() && !tensor.cols.varies())) {
+    check({largest(tensor.rows), largest(tensor.cols)});
+    return;
+  }
+  for (int64_t i = 0; i < tensor.num_groups && checker.ok(); ++i) check(dims_of(tensor, i));
 }
 
 void check_packed_bounds(Checker& checker, std::string_view argument, const GroupedTensor& tensor) {
-  if (!checker.ok() || on_device(tensor.rows) || on_device(tensor.cols) ||
-      on_device(tensor.offsets)) {
-    return;
-  }
-  if (tensor.row_stride < 0 || tensor.col_stride < 0) {
+  if (!checker.ok()) return;
+  // Offsets are those of the first elements: everything else must lie behind them.
+  if (!tensor.contiguous && (tensor.row_stride < 0 || tensor.col_stride < 0)) {
     checker.fail(argument, ".row_stride = ", tensor.row_stride,
                  ", .col_stride = ", tensor.col_stride, ", expected 0 or more in a packed buffer");
     return;
   }
+  if (on_device(tensor.rows) || on_device(tensor.cols) || on_device(tensor.offsets)) return;
   int64_t next = 0;
   for (int64_t i = 0; i < tensor.num_groups; ++i) {
     const MatrixDims dims = dims_of(tensor, i);
     const int64_t begin = packed_begin(tensor, i, next);
     const bool empty = dims.rows == 0 || dims.cols == 0;
-    const Wide end = empty ? static_cast<Wide>(begin)
-                           : static_cast<Wide>(begin) +
-                                 static_cast<Wide>(dims.rows - 1) * row_stride_of(tensor, dims) +
-                                 static_cast<Wide>(dims.cols - 1) * tensor.col_stride + 1;
+    const Wide end = empty ? Wide{begin}
+                           : Wide{begin} + Wide{dims.rows - 1} * row_stride_of(tensor, dims) +
+                                 Wide{dims.cols - 1} * tensor.col_stride + 1;
     if (end > tensor.capacity) {
       checker.fail(argument, ": group ", i, " ([", dims.rows, ", ", dims.cols, "] at element ",
                    begin, ") ends beyond capacity = ", tensor.capacity);

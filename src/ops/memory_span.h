@@ -1,6 +1,7 @@
 // The bytes a view covers, and whether two views share any.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -12,13 +13,18 @@ namespace cadre::ops {
 
 class Checker;
 
-/// Bytes [begin, end). `pitch` and `width` describe rows of contiguous elements (0: not known to be
-/// so): the row starts are begin + i * pitch, and each covers `width` bytes.
+/// Bytes [begin, end), of which a view of up to three dims covers an element at each of its places.
 struct MemorySpan {
+  struct Dim {
+    int64_t size = 1;
+    int64_t stride = 0;  ///< bytes
+  };
+
   uintptr_t begin = 0;
   uintptr_t end = 0;
-  int64_t pitch = 0;
-  int64_t width = 0;
+  uintptr_t origin = 0;  ///< of the element whose indices are all 0
+  int64_t element_bytes = 0;
+  std::array<Dim, 3> dims{};
 };
 
 /// False when the extent doesn't fit 63 bits. An empty view gives an empty span.
@@ -61,12 +67,18 @@ MemorySpans spans_of(const GroupedTensor& tensor);
 /// None of an absent view.
 MemorySpans spans_of(const TensorView& view);
 
+/// Whether an element of one shares a byte with an element of the other (see StridedSums::reach).
 bool overlap(const MemorySpan& a, const MemorySpan& b);
 
 /// True when two elements of a [dims] view with these strides share an address.
 bool overlaps_itself(const int64_t (&dims)[3], const int64_t (&strides)[3]);
 
-/// kPacked with host dims: every matrix lies in [0, capacity), and explicit offsets don't collide.
+/// Fails when two elements of one matrix, or of one stack of them, share an address. Dims on a
+/// device count with their bounds. Matrices of a list or a packed buffer are held against each
+/// other by OverlapCheck.
+void check_elements_apart(Checker& checker, std::string_view output, const GroupedTensor& tensor);
+
+/// kPacked: no negative strides, and with host dims every matrix lies in [0, capacity).
 void check_packed_bounds(Checker& checker, std::string_view argument, const GroupedTensor& tensor);
 
 /// Fails when an output shares memory with itself, or with an input.

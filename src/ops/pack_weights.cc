@@ -19,6 +19,7 @@ Status check(const PackWeightsArgs& args) {
                  "cpu: only the kernels of the CPU read packed weights");
   checker.expect(!rhs.rows.varies() && !rhs.cols.varies(), "rhs.rows", "per-group",
                  "one shape for all groups");
+  checker.pointers("rhs", rhs);
   const auto operand = [&](std::string_view argument, DType dtype) {
     checker.expect(is_float(dtype) || dtype == DType::kI8, argument, name_of(dtype),
                    "f64, f32, bf16, f16 or i8");

@@ -54,7 +54,9 @@ Status check(const TgmmArgs& args, Call* call) {
   operands.group_offset = args.group_offset;
   check_sizes(checker, args.group_sizes, args.group_offset, Tail::kZero, &problem,
               &operands.host_offsets);
+  checker.pointers("out", args.out);
   if (args.c.given()) check_result(checker, "c", args.c, problem);
+  checker.pointers("c", args.c);
   check_scalars(checker, {args.alpha, args.beta, args.accumulate, args.c}, call);
   check_options(checker, args.options, &problem);
   check_overlaps(checker, *call, "out");

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/text.h"
+#include "plan/grouped_dims.h"
 
 namespace cadre::ops {
 namespace {
@@ -69,7 +70,7 @@ std::string shape_and_strides(const TensorView& tensor) {
 
 std::string shape_and_strides(const GroupedTensor& tensor) {
   const int64_t shape[] = {tensor.rows.uniform, tensor.cols.uniform};
-  const int64_t strides[] = {tensor.row_stride, tensor.col_stride};
+  const int64_t strides[] = {plan::row_stride_of(tensor, {shape[0], shape[1]}), tensor.col_stride};
   return text(tensor.placement == Placement::kList ? "a list of " : "", join(shape, 2),
               " with strides ", join(strides, 2));
 }

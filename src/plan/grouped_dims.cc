@@ -1,6 +1,8 @@
 // Dims and positions of the matrices of a GroupedTensor.
 #include "plan/grouped_dims.h"
 
+#include <algorithm>
+
 #include "plan/group_offsets.h"
 
 namespace cadre::plan {
@@ -12,6 +14,14 @@ bool on_device(const Extent& extent) {
 int64_t value_of(const Extent& extent, int64_t group) {
   return extent.varies() ? read_index(extent.per_group.data, extent.per_group.dtype, group)
                          : extent.uniform;
+}
+
+int64_t largest(const Extent& extent) {
+  if (on_device(extent)) return extent.max;
+  if (!extent.varies()) return extent.uniform;
+  int64_t most = 0;
+  for (int64_t i = 0; i < extent.per_group.count; ++i) most = std::max(most, value_of(extent, i));
+  return most;
 }
 
 MatrixDims dims_of(const GroupedTensor& tensor, int64_t group) {

@@ -19,6 +19,9 @@ bool on_device(const Extent& extent);
 
 int64_t value_of(const Extent& extent, int64_t group);
 
+/// The largest value an extent can have: on a device its bound.
+int64_t largest(const Extent& extent);
+
 MatrixDims dims_of(const GroupedTensor& tensor, int64_t group);
 
 /// Row stride of a matrix: the tensor's, or the matrix's cols where the tensor is contiguous.

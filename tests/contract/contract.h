@@ -121,6 +121,15 @@ Failures nan_stays_in_its_group(const Subject& subject, const DTypes& types);
 Failures empty_things(const Subject& subject, const DTypes& types);
 }  // namespace bias_grad
 
+/// Strides of 0 in every form of every operand that is only read, in shapes that the fastest
+/// kernels would otherwise take, too.
+namespace broadcast {
+Failures gmm_operands(const Subject& subject, const DTypes& types);
+Failures tgmm_operands(const Subject& subject, const DTypes& types);
+Failures grouped_gemm_operands(const Subject& subject, const DTypes& types);
+Failures bias_grad_operands(const Subject& subject, const DTypes& types);
+}  // namespace broadcast
+
 /// Products of several blocks of every kernel, checked on a sample of their elements. Too slow for
 /// the reference.
 Failures gmm_large_product(const Subject& subject, const DTypes& types);

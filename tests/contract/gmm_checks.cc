@@ -214,12 +214,6 @@ Failures any_strides(const Subject& subject, const DTypes& types) {
     c.transpose_rhs = true;
     cases.push_back(c);
   }
-  Case same_row = basic(types);
-  same_row.lhs_layout.broadcast_rows = true;
-  cases.push_back(same_row);
-  Case same_weights = basic(types);
-  same_weights.rhs_layout.broadcast_rows = true;
-  cases.push_back(same_weights);
   return check_all(subject, cases);
 }
 

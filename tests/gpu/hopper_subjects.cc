@@ -20,7 +20,7 @@ constexpr int64_t kFewRows = 64;
 /// Distances between rows, matrices and bases become multiples of 16 bytes.
 bool fit_layout(int64_t row_elements, Layout* layout) {
   if (layout->col_stride != 1 || layout->reverse_rows || layout->reverse_cols ||
-      layout->broadcast_rows) {
+      layout->broadcast_rows || layout->broadcast_cols || layout->broadcast_groups) {
     return false;
   }
   layout->row_padding *= kPiece;
@@ -44,6 +44,8 @@ void add_rows(Case* c) {
   const int64_t tail =
       c->m - std::accumulate(c->group_sizes.begin(), c->group_sizes.end(), int64_t{0});
   for (int64_t& size : c->group_sizes) size *= kMoreRows;
+  // 17 rows become 221.
+  if (c->sizes_dtype == DType::kI8) c->sizes_dtype = DType::kU8;
   c->m = std::accumulate(c->group_sizes.begin(), c->group_sizes.end(), tail);
 }
 

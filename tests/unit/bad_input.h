@@ -28,12 +28,16 @@ struct Arrays {
   int32_t too_few[kGroups] = {2, 1, 2};
   void* pointers[kGroups] = {};
   void* null_in_list[kGroups] = {};
+  void* out_pointers[kGroups] = {};
+  void* one_pointer[1] = {};
 
   Arrays() {
     std::memset(out, 0x5a, sizeof(out));
     std::memset(dbias_scale, 0x5a, sizeof(dbias_scale));
     for (int64_t i = 0; i < kGroups; ++i) pointers[i] = null_in_list[i] = rhs + i * kK * kN;
     null_in_list[1] = nullptr;
+    for (int64_t i = 0; i < kGroups; ++i) out_pointers[i] = out + i * kK * kN;
+    one_pointer[0] = rhs;
   }
   bool untouched() const {
     const Arrays fresh;

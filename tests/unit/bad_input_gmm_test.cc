@@ -20,7 +20,7 @@ const Row<GmmArgs> kGmmRows[] = {
      [](GmmArgs& g, Arrays& a) {
        g.lhs = f32(a.lhs, {kM, 2, 2});
      },
-     "gmm: lhs.rank = 3, expected 2"},
+     "gmm: lhs.rank = 3, expected 2 (lhs.shape = [6, 2, 2])"},
     {"lhs rank above the maximum",
      [](GmmArgs& g, Arrays& a) {
        g.lhs = f32(a.lhs, {kM, 1, 1, 2, 2});
@@ -30,14 +30,17 @@ const Row<GmmArgs> kGmmRows[] = {
      [](GmmArgs& g, Arrays& a) {
        g.rhs = f32(a.rhs, {kK, kN});
      },
-     "gmm: rhs = rows of one tensor, expected one stacked tensor or a list of pointers"},
+     "gmm: rhs = rows of one tensor, expected one stacked tensor or a list of pointers "
+     "(rhs.shape = [4, 5])"},
     {"rhs rank 1", [](GmmArgs& g, Arrays& a) { g.rhs = f32(a.rhs, {kK}); },
-     "gmm: rhs = a tensor of unknown form, expected one stacked tensor or a list of pointers"},
+     "gmm: rhs = a tensor of another rank than 2 or 3, expected one stacked tensor or a list of "
+     "pointers"},
     {"out rank",
      [](GmmArgs& g, Arrays& a) {
        g.out = f32(a.out, {1, kM, kN});
      },
-     "gmm: out = one stacked tensor, expected rows of one tensor or a list of pointers"},
+     "gmm: out = one stacked tensor, expected rows of one tensor or a list of pointers "
+     "(out.shape = [1, 6, 5])"},
     {"k",
      [](GmmArgs& g, Arrays& a) {
        g.rhs = f32(a.rhs, {kGroups, kK - 1, kN});
@@ -56,11 +59,11 @@ const Row<GmmArgs> kGmmRows[] = {
      },
      "gmm: out.m = 5, expected lhs.m = 6"},
     {"dtype of lhs", [](GmmArgs& g, Arrays&) { g.lhs.dtype = DType::kI64; },
-     "gmm: lhs.dtype = i64, expected f64, f32, bf16, f16, i8, e4m3 or e5m2"},
+     "gmm: lhs.dtype = i64, expected i8, the one integer type of products, or a float type"},
     {"dtypes that do not multiply", [](GmmArgs& g, Arrays&) { g.rhs.dtype = DType::kE4M3; },
      "gmm: rhs.dtype = e4m3, expected a type that multiplies with lhs.dtype = f32"},
     {"dtype of out", [](GmmArgs& g, Arrays&) { g.out.dtype = DType::kI32; },
-     "gmm: out.dtype = i32, expected f64, f32, bf16 or f16"},
+     "gmm: out.dtype = i32, expected f64, f32, bf16 or f16 (i32 is for i8 x i8 alone)"},
     {"unknown dtype", [](GmmArgs& g, Arrays&) { g.lhs.dtype = kUnknownDType; },
      "gmm: lhs.dtype = 99, expected a known dtype"},
     {"unknown dtype of rhs", [](GmmArgs& g, Arrays&) { g.rhs.dtype = kUnknownDType; },
@@ -133,7 +136,64 @@ const Row<GmmArgs> kGmmRows[] = {
      [](GmmArgs& g, Arrays& a) {
        g.out = TensorView::strided(a.out, DType::kF32, {kM, kN}, {kN - 1, 1});
      },
-     "gmm: out overlaps itself (strides 0, 4, 1), expected every element at its own address"},
+     "gmm: out overlaps itself (strides 4, 1), expected every element at its own address"},
+    {"broadcast rows of out",
+     [](GmmArgs& g, Arrays& a) {
+       g.out = TensorView::strided(a.out, DType::kF32, {kM, kN}, {0, 1});
+     },
+     "gmm: out overlaps itself (strides 0, 1), expected every element at its own address"},
+    {"a list of broadcast outputs",
+     [](GmmArgs& g, Arrays& a) {
+       const auto like = TensorView::strided(a.out, DType::kF32, {3, kN}, {0, 1});
+       g.out = GroupedTensor::list(a.out_pointers, kGroups, like);
+     },
+     "gmm: out overlaps itself (strides 0, 1), expected every element at its own address"},
+    {"strides of a contiguous stack", [](GmmArgs& g, Arrays&) { g.rhs.contiguous = true; },
+     "gmm: rhs.contiguous = true, expected false in one stacked tensor, which has strides"},
+    {"column stride of a contiguous list",
+     [](GmmArgs& g, Arrays& a) {
+       g.rhs = GroupedTensor::list(a.pointers, kGroups, f32(a.rhs, {kK, kN}));
+       g.rhs.contiguous = true;
+       g.rhs.col_stride = 2;
+     },
+     "gmm: rhs.col_stride = 2, expected 1 because it is contiguous"},
+    {"more groups than pointers of rhs",
+     [](GmmArgs& g, Arrays& a) {
+       g.rhs = GroupedTensor::list(a.one_pointer, INT64_MAX, f32(a.rhs, {kK, kN}));
+     },
+     "gmm: group_sizes.count = 3, expected at least the number of local groups = "
+     "9223372036854775807"},
+    {"more groups than pointers of out",
+     [](GmmArgs& g, Arrays& a) {
+       g.out = GroupedTensor::list(a.one_pointer, 1 << 30, f32(a.out, {3, kN}));
+     },
+     "gmm: out.num_groups = 1073741824, expected rhs.num_groups = 3"},
+    {"device of sizes",
+     [](GmmArgs& g, Arrays&) { g.group_sizes.device.kind = static_cast<DeviceKind>(7); },
+     "gmm: group_sizes.device.kind = 7, expected 0 (cpu) or 1 (cuda)"},
+    {"device of pointers",
+     [](GmmArgs& g, Arrays& a) {
+       g.rhs = GroupedTensor::list(a.pointers, kGroups, f32(a.rhs, {kK, kN}),
+                                   {static_cast<DeviceKind>(7), 0});
+     },
+     "gmm: rhs.pointers.device.kind = 7, expected 0 (cpu) or 1 (cuda)"},
+    {"k that nobody has", [](GmmArgs& g, Arrays&) { g.lhs.shape[1] = INT64_MAX; },
+     "gmm: lhs.shape[1] = 9223372036854775807, expected at most 2^48"},
+    {"k that nobody has of broadcast operands",
+     [](GmmArgs& g, Arrays& a) {
+       constexpr int64_t kMost = (int64_t{1} << 62) - 1;
+       g.lhs = TensorView::strided(a.lhs, DType::kF32, {kM, kMost}, {0, 0});
+       g.rhs = TensorView::strided(a.rhs, DType::kF32, {kGroups, kMost, kN}, {0, 0, 0});
+     },
+     "gmm: lhs.shape[1] = 4611686018427387903, expected at most 2^48"},
+    {"bias without vectors",
+     [](GmmArgs& g, Arrays& a) {
+       g.bias = f32(a.bias, {kGroups, kN});
+     },
+     "gmm: bias = rows of one tensor, expected one vector for each group: "
+     "GroupedTensor::vectors (cadre_grouped_vectors in C) of it, or a list (bias.shape = [3, 5])"},
+    {"an integer type of lhs", [](GmmArgs& g, Arrays&) { g.lhs.dtype = DType::kI16; },
+     "gmm: lhs.dtype = i16, expected i8, the one integer type of products, or a float type"},
     {"too few sizes", [](GmmArgs& g, Arrays&) { g.group_sizes.count = 2; },
      "gmm: group_sizes.count = 2, expected at least the number of local groups = 3"},
     {"negative count", [](GmmArgs& g, Arrays&) { g.group_sizes.count = -1; },
@@ -203,7 +263,7 @@ const Row<GmmArgs> kGmmRows[] = {
      [](GmmArgs& g, Arrays& a) {
        g.row_scale = f32(a.vector, {kM, 1});
      },
-     "gmm: row_scale.rank = 2, expected 1"},
+     "gmm: row_scale.rank = 2, expected 1 (row_scale.shape = [6, 1])"},
     {"shape of c",
      [](GmmArgs& g, Arrays& a) {
        g.c = f32(a.c, {kM, kN + 1});

@@ -253,5 +253,11 @@ TEST(Defaults, EnumeratorsOfBothApisAgree) {
   EXPECT_EQ(cadre_dtype_size(99), 0u);
 }
 
+TEST(CApi, AViewWithoutAShapeIsRejectedByTheOps) {
+  const cadre_tensor view = cadre_tensor_contiguous(nullptr, CADRE_F32, 2, nullptr, {CADRE_CPU, 0});
+  EXPECT_GT(view.rank, 4);
+  EXPECT_EQ(cadre_tensor_contiguous(nullptr, CADRE_F32, 0, nullptr, {CADRE_CPU, 0}).rank, 0);
+}
+
 }  // namespace
 }  // namespace cadre

@@ -64,6 +64,36 @@ TEST(Registry, PinnedKernelIsTakenOrNamed) {
   EXPECT_NE(status.message().find("reference"), std::string::npos);
 }
 
+TEST(Registry, PinnedKernelIsNamedWhereThereIsNothingToDo) {
+  Context context;
+  float data[4] = {};
+  const int32_t sizes[1] = {0};
+  GmmArgs args{.lhs = TensorView::contiguous(data, DType::kF32, {0, 2}),
+               .rhs = TensorView::contiguous(data, DType::kF32, {1, 2, 2}),
+               .group_sizes = {sizes, DType::kI32, 1},
+               .out = TensorView::contiguous(data, DType::kF32, {0, 2})};
+  size_t size_bytes = 1;
+  for (const char* config : {"junk", ""}) {
+    args.options.config = config;
+    EXPECT_EQ(gmm(context, args).message().find("gmm: options.config = \""), 0u);
+    EXPECT_EQ(gmm_workspace_size(context, args, &size_bytes).code(), StatusCode::kInvalid);
+  }
+  for (const std::string& config : backend::Registry::instance().find("cpu")->kernels()) {
+    args.options.config = config.c_str();
+    EXPECT_EQ(gmm(context, args).message(), "");
+  }
+}
+
+TEST(Context, ChecksDevicesThatThereAreAlone) {
+  Context context;
+  EXPECT_TRUE(context.check({DeviceKind::kCpu, 0}, nullptr).ok());
+  EXPECT_EQ(context.check({static_cast<DeviceKind>(7), 0}, nullptr).message(),
+            "check: device.kind = 7, expected 0 (cpu) or 1 (cuda)");
+  EXPECT_EQ(context.check({DeviceKind::kCuda, -1}, nullptr).message(),
+            "check: device.index = -1, expected 0 or more");
+  EXPECT_EQ(context.check({DeviceKind::kCuda, 4711}, nullptr).code(), StatusCode::kUnsupported);
+}
+
 TEST(Registry, SelectionSaysWhoRefusedBeforeTheChosenOne) {
   Context context;
   plan::Problem problem;

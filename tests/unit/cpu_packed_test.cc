@@ -153,7 +153,8 @@ TEST(PackedWeights, BadArgumentsNameThemselves) {
   const BadWeights rows[] = {
       {"pack_weights: rhs = nothing, expected one stacked tensor or a list of pointers",
        [](PackWeightsArgs& w) { w.rhs = {}; }},
-      {"pack_weights: rhs = rows of one tensor, expected one stacked tensor or a list of pointers",
+      {"pack_weights: rhs = rows of one tensor, expected one stacked tensor or a list of pointers "
+       "(rhs.shape = [2, 2])",
        [&](PackWeightsArgs& w) { w.rhs = one(); }},
       {"pack_weights: rhs.pointers[1] = null, expected a pointer",
        [&](PackWeightsArgs& w) { w.rhs = GroupedTensor::list(one_null, 3, one()); }},

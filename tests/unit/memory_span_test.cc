@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "ops/checker.h"
+#include "verify/random.h"
 
 namespace cadre::ops {
 namespace {
@@ -66,7 +68,69 @@ TEST(MemorySpan, ColumnsOfOneBufferDoNotOverlap) {
   EXPECT_TRUE(both_ways(left, span(8, {2, 3}, {8, 1})));
   EXPECT_FALSE(both_ways(left, span(3, {5}, {1})));  // a vector in the padding
   EXPECT_TRUE(both_ways(left, span(3, {6}, {1})));
-  EXPECT_TRUE(both_ways(left, span(3, {4, 3}, {7, 1})));  // another pitch: nobody knows
+  EXPECT_TRUE(both_ways(left, span(3, {4, 3}, {7, 1})));   // another pitch: both have element 10
+  EXPECT_FALSE(both_ways(left, span(3, {4, 1}, {9, 1})));  // and here none: 3, 12, 21, 30
+}
+
+TEST(MemorySpan, InterleavedColumnsDoNotOverlap) {
+  for (const int64_t width : {8, 9, 640}) {  // an odd width: rows alternate
+    const int64_t columns = width / 2;
+    EXPECT_FALSE(both_ways(span(0, {50, columns}, {width, 2}), span(1, {50, columns}, {width, 2})));
+    EXPECT_TRUE(both_ways(span(0, {50, columns}, {width, 2}), span(2, {50, columns}, {width, 2})));
+  }
+}
+
+TEST(MemorySpan, ViewsWithNothingInCommonAreDecidedSoon) {
+  // Four strides without a common factor, a million elements in each view.
+  EXPECT_TRUE(both_ways(span(0, {1000, 1000}, {10007, 3}), span(1, {1000, 1000}, {9973, 7})));
+  // Broadcasts of a claimed size, and extents near all there is.
+  const int64_t huge = int64_t{1} << 48;
+  EXPECT_TRUE(both_ways(span(0, {huge, huge}, {0, 0}), span(0, {4, 8}, {8, 1})));
+  EXPECT_FALSE(both_ways(span(3, {huge, huge}, {0, 0}), span(0, {4, 3}, {8, 1})));
+  EXPECT_FALSE(both_ways(span(0, {huge, 2}, {int64_t{1} << 10, 1}), span(2, {huge}, {1 << 10})));
+}
+
+// Random views of up to three dims and elements of 1 to 8 bytes, against a count of the bytes.
+TEST(MemorySpan, OverlapIsExact) {
+  verify::Random random(17);
+  constexpr DType kTypes[] = {DType::kI8, DType::kBF16, DType::kF32, DType::kF64};
+  const auto draw = [&](std::set<uintptr_t>* bytes) {
+    const DType dtype = kTypes[random.between(0, 3)];
+    const int64_t widest = random.chance(0.5) ? 12 : 60;
+    int64_t dims[3];
+    int64_t strides[3];
+    for (size_t i = 0; i < 3; ++i) {
+      dims[i] = random.chance(0.3) ? 1 : random.between(1, 7);
+      strides[i] = random.between(-widest, widest);
+    }
+    auto* origin = reinterpret_cast<char*>(0x100000) + random.between(0, 400);
+    const auto size = static_cast<int64_t>(size_of(dtype));
+    for (int64_t i = 0; i < dims[0] * dims[1] * dims[2]; ++i) {
+      const int64_t element = i / (dims[1] * dims[2]) * strides[0] +
+                              i / dims[2] % dims[1] * strides[1] + i % dims[2] * strides[2];
+      for (int64_t byte = 0; byte < size; ++byte) {
+        bytes->insert(reinterpret_cast<uintptr_t>(origin) +
+                      static_cast<uintptr_t>(element * size + byte));
+      }
+    }
+    MemorySpan result;
+    EXPECT_TRUE(span_of(TensorView::strided(origin, dtype, {dims[0], dims[1], dims[2]},
+                                            {strides[0], strides[1], strides[2]}),
+                        &result));
+    return result;
+  };
+  int apart_inside = 0;  // disjoint, though the one's bytes lie between the other's
+  for (int i = 0; i < 20000; ++i) {
+    std::set<uintptr_t> bytes_a;
+    std::set<uintptr_t> bytes_b;
+    const MemorySpan a = draw(&bytes_a);
+    const MemorySpan b = draw(&bytes_b);
+    const bool expected = std::any_of(bytes_a.begin(), bytes_a.end(),
+                                      [&](uintptr_t byte) { return bytes_b.contains(byte); });
+    ASSERT_EQ(both_ways(a, b), expected) << "case " << i;
+    if (!expected && a.begin < b.end && b.begin < a.end) ++apart_inside;
+  }
+  EXPECT_GT(apart_inside, 1000);
 }
 
 TEST(MemorySpan, ViewsThatOverlapThemselves) {

@@ -60,5 +60,55 @@ TEST(ProblemOf, OffsetsOnADeviceAreBoundedByTheCapacityAlone) {
   }
 }
 
+// The device would count from an element on towards those before the buffer.
+TEST(ProblemOf, PackedBuffersWithDimsOnADeviceHaveNoNegativeStrides) {
+  const Extent rows(GroupSizes(address(9), DType::kI64, 3, kGpu), 16);
+  const auto packed = [&](uintptr_t region) {
+    return GroupedTensor::packed(address(region), DType::kF32, 3, rows, 4, 1000, kGpu);
+  };
+  const auto error = [](const GroupedGemmArgs& args) {
+    plan::Problem problem;
+    return ops::problem_of(args, &problem).message();
+  };
+  GroupedGemmArgs args{.a = packed(1),
+                       .b = TensorView::contiguous(address(2), DType::kF32, {3, 4, 4}, kGpu),
+                       .d = packed(3)};
+  EXPECT_EQ(error(args), "");
+  args.a.contiguous = false;
+  args.a.row_stride = -4;
+  EXPECT_EQ(
+      error(args),
+      "grouped_gemm: a.row_stride = -4, .col_stride = 1, expected 0 or more in a packed buffer");
+  args.a.row_stride = 0;
+  EXPECT_EQ(error(args), "");  // a broadcast row
+  args.a.col_stride = -1;
+  EXPECT_EQ(
+      error(args),
+      "grouped_gemm: a.row_stride = 0, .col_stride = -1, expected 0 or more in a packed buffer");
+  args.a = packed(1);
+  args.d.contiguous = false;
+  args.d.row_stride = 3;  // closer than the four columns
+  EXPECT_EQ(
+      error(args),
+      "grouped_gemm: d overlaps itself (strides 3, 1), expected every element at its own address");
+}
+
+TEST(ProblemOf, ColumnsOfOneBufferMayBeInputAndOutput) {
+  const int32_t sizes[] = {3, 4};
+  float buffer[7 * 9] = {};
+  const auto columns = [&](int64_t first, int64_t count) {
+    return TensorView::strided(buffer + first, DType::kF32, {7, count}, {9, 2});
+  };
+  GmmArgs args{.lhs = columns(0, 4),
+               .rhs = TensorView::contiguous(address(2), DType::kF32, {2, 4, 4}),
+               .group_sizes = {sizes, DType::kI32, 2},
+               .out = columns(1, 4)};
+  plan::Problem problem;
+  EXPECT_EQ(ops::problem_of(args, &problem).message(), "");
+  args.out = columns(2, 4);
+  EXPECT_EQ(ops::problem_of(args, &problem).message(),
+            "gmm: out overlaps lhs, expected separate memory");
+}
+
 }  // namespace
 }  // namespace cadre

@@ -62,14 +62,19 @@ std::string refuse_operand(std::string_view name, const plan::OperandLayout& lay
   if (layout.alignment_bytes < 16 && !is_unread_list(layout)) {
     return text(name, ": base isn't known to be a multiple of 16 bytes");
   }
-  if (rows.stride < rows.columns) return text(name, ": rows overlap");
+  if (rows.stride < rows.columns) {
+    return text(name, ": row stride ", rows.stride, " must be at least its ", rows.columns,
+                " columns");
+  }
   if (rows.stride >= kMaxStrideBytes / size || rows.stride * size % 16 != 0) {
-    return text(name, ": row stride is no multiple of 16 bytes below 2^34");
+    return text(name, ": row stride ", rows.stride, " elements (", rows.stride * size,
+                " bytes) must be a multiple of 16 bytes below 2^34");
   }
   if (layout.placement != Placement::kStacked || rows.groups == 1) return {};
   if (layout.group_stride < 1 || layout.group_stride >= kMaxStrideBytes * 32 / size ||
       layout.group_stride * size % 16 != 0) {
-    return text(name, ": group stride is no positive multiple of 16 bytes below 2^39");
+    return text(name, ": group stride ", layout.group_stride,
+                " elements must be a positive multiple of 16 bytes below 2^39");
   }
   return {};
 }
