@@ -44,9 +44,10 @@ double cost_of(const GemmItem& item) {
          static_cast<double>(item.k + 16);
 }
 
-/// Bytes of all of A packed.
-int64_t packed_a_bytes(const GemmItem& item, const GemmKernel& kernel) {
-  return item.m * ceil_div(item.k, kernel.granule_k) * kernel.granule_bytes;
+/// Bytes of all of A packed. In floating point: a broadcast A may claim any m and k.
+double packed_a_bytes(const GemmItem& item, const GemmKernel& kernel) {
+  return static_cast<double>(item.m) *
+         static_cast<double>(ceil_div(item.k, kernel.granule_k) * kernel.granule_bytes);
 }
 
 struct Cut {
@@ -55,7 +56,7 @@ struct Cut {
 
 bool stays_resident(const GemmItem& item, const GemmPlan& plan) {
   return item.m <= kMaxResidentRows &&
-         packed_a_bytes(item, *plan.kernel) <= plan.blocking.a_bytes_max;
+         packed_a_bytes(item, *plan.kernel) <= static_cast<double>(plan.blocking.a_bytes_max);
 }
 
 /// The kernel can take B as it lies as the left factor of a product turned over.

@@ -16,7 +16,7 @@ std::string_view describe(plan::DeviceFault fault) {
     case plan::DeviceFault::kNone:
       return "";
     case plan::DeviceFault::kNegativeSize:
-      return "a group size was negative, expected 0 or more; groups from it on counted as tail";
+      return "a group size was negative or above 2^63 - 1; groups from it on counted as tail";
     case plan::DeviceFault::kSumAboveRows:
       return "the sum of the group sizes was above m; groups from the first one beyond m on "
              "counted "

@@ -31,7 +31,19 @@ bool is_16bit_pair(const plan::Problem& problem) {
          problem.compute == DType::kF32;
 }
 
-int64_t tiles_of(int64_t extent, int32_t tile) { return (extent + tile - 1) / tile; }
+/// In floating point, where no product of tiles overflows.
+double tiles_of(int64_t extent, int32_t tile) {
+  return static_cast<double>((extent + tile - 1) / tile);
+}
+
+/// No call has more tiles than this.
+double most_tiles(const plan::Problem& problem, int32_t tile_m, int32_t tile_n) {
+  const auto groups = static_cast<double>(problem.num_local_groups);
+  const double columns = tiles_of(problem.n, tile_n);
+  if (problem.op == plan::Op::kTgmm) return groups * tiles_of(problem.k, tile_m) * columns;
+  if (problem.op == plan::Op::kGroupedGemm) return groups * tiles_of(problem.m, tile_m) * columns;
+  return (tiles_of(problem.m, tile_m) + groups) * columns;
+}
 
 /// A wide tile loads a quarter less for each output, but takes a whole multiprocessor: nothing is
 /// computed beside its epilogue. So it needs a deep sum, rows that fill it, and some tiles for each
@@ -45,10 +57,10 @@ bool fills_wide_tiles(const plan::Problem& problem, const cuda::DeviceProperties
   // Measured: a forward product gains from 768 terms on, a weight gradient of 512 rows doesn't.
   const int64_t least_depth = is_tgmm ? 1024 : 512;
   constexpr int64_t kTilesOfSm = 4;
-  const int64_t tiles = problem.num_local_groups * tiles_of(rows, WideShape::kTileM) *
-                        tiles_of(problem.n, WideShape::kTileN);
+  const double tiles = static_cast<double>(problem.num_local_groups) *
+                       tiles_of(rows, WideShape::kTileM) * tiles_of(problem.n, WideShape::kTileN);
   return depth >= least_depth && rows >= WideShape::kTileM && problem.n > DeepShape::kTileN &&
-         tiles >= kTilesOfSm * device.sm_count;
+         tiles >= static_cast<double>(kTilesOfSm * device.sm_count);
 }
 
 /// 16 bytes at a time in every group, as far as the host knows.
@@ -96,9 +108,10 @@ bool fills_even_tiles(const plan::Problem& problem, const cuda::DeviceProperties
   constexpr int64_t kTilesOfSm = 4;
   const int64_t rows = is_tgmm ? problem.k : problem.average_rows;
   const int64_t depth = is_tgmm ? problem.average_rows : problem.k;
-  const int64_t tiles = problem.num_local_groups * tiles_of(rows, EvenShape::kTileM) *
-                        tiles_of(problem.n, EvenShape::kTileN);
-  return rows >= kLeastRows && depth >= least_depth && tiles >= kTilesOfSm * device.sm_count;
+  const double tiles = static_cast<double>(problem.num_local_groups) *
+                       tiles_of(rows, EvenShape::kTileM) * tiles_of(problem.n, EvenShape::kTileN);
+  return rows >= kLeastRows && depth >= least_depth &&
+         tiles >= static_cast<double>(kTilesOfSm * device.sm_count);
 }
 
 /// The kernels that compute this problem as the contract demands, best first. All of them add over
@@ -200,16 +213,12 @@ ProductArguments product_arguments(const plan::Problem& problem, const plan::Ope
 /// An upper bound of the blocks that find something to do: tiles, or rows to zero (a few for each
 /// block).
 int64_t useful_blocks(const plan::Problem& problem, const plan::Config& config) {
-  const int64_t columns = tiles_of(problem.n, config.tile_n);
-  if (problem.op == plan::Op::kTgmm) {
-    return tiles_of(problem.k, config.tile_m) * columns * problem.num_local_groups;
-  }
-  if (problem.op == plan::Op::kGroupedGemm) {
-    return tiles_of(problem.m, config.tile_m) * columns * problem.num_local_groups;
-  }
+  double blocks = most_tiles(problem, config.tile_m, config.tile_n);
   constexpr int64_t kZeroRowsOfBlock = 8;
-  return (tiles_of(problem.m, config.tile_m) + problem.num_local_groups) * columns +
-         problem.m / kZeroRowsOfBlock;
+  if (problem.op == plan::Op::kGmm) {
+    blocks += static_cast<double>(problem.m / kZeroRowsOfBlock);
+  }
+  return static_cast<int64_t>(std::min(blocks, 1e9));
 }
 
 class PortableFamily final : public cuda::KernelFamily {
@@ -224,6 +233,13 @@ class PortableFamily final : public cuda::KernelFamily {
     }
     if (is_fp8(problem.lhs.dtype) || is_fp8(problem.rhs.dtype)) {
       return Status::unsupported("takes no fp8 operands");
+    }
+    // The dims of grouped_gemm may be bounds alone: there
+    // prepare_kernel.cu counts.
+    const int32_t tile = problem.compute == DType::kF64 ? 64 : 128;
+    if (problem.op != plan::Op::kGroupedGemm && problem.op != plan::Op::kBiasGrad &&
+        most_tiles(problem, tile, tile) > static_cast<double>(kMaxTiles)) {
+      return Status::unsupported(text("has more than 2^30 tiles of ", tile, " x ", tile));
     }
     return {};
   }

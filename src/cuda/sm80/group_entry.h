@@ -43,6 +43,9 @@ struct alignas(16) GroupEntry {
 };
 static_assert(sizeof(GroupEntry) % 16 == 0, "it is copied 16 bytes at a time");
 
+/// Tiles of all groups together: an index of one, and the next one of a block, fit 32 bits.
+inline constexpr int64_t kMaxTiles = int64_t{1} << 30;
+
 /// The table at Workspace::scratch(): tile_ends[i] tiles belong to groups 0 .. i, then the entries,
 /// behind a word that counts the tiles that blocks have claimed.
 struct GroupEntries {

@@ -74,11 +74,16 @@ __device__ uint32_t vector_flag(const TensorArguments& tensor, const void* data,
 }
 
 __device__ void fill_flags(const PrepareArguments& args, GroupEntry* entry) {
-  entry->vector_flags = vector_flag(args.a, entry->a, entry->a_row_stride, kVectorA) |
-                        vector_flag(args.b, entry->b, entry->b_row_stride, kVectorB) |
-                        vector_flag(args.c, entry->c, entry->c_row_stride, kVectorC) |
-                        vector_flag(args.d, entry->d, entry->d_row_stride, kVectorD) |
-                        vector_flag(args.bias, entry->bias, 0, kVectorBias);
+  // The loops that load 16 bytes at a time count K in 32 bits; those that load single elements
+  // don't.
+  constexpr int64_t kMaxVectorK = INT32_MAX - 1024;  // a few blocks past the end still fit
+  const bool short_k = entry->k <= kMaxVectorK;
+  entry->vector_flags =
+      (short_k ? vector_flag(args.a, entry->a, entry->a_row_stride, kVectorA) : 0) |
+      (short_k ? vector_flag(args.b, entry->b, entry->b_row_stride, kVectorB) : 0) |
+      vector_flag(args.c, entry->c, entry->c_row_stride, kVectorC) |
+      vector_flag(args.d, entry->d, entry->d_row_stride, kVectorD) |
+      vector_flag(args.bias, entry->bias, 0, kVectorBias);
 }
 
 __device__ void gmm_entry(const PrepareArguments& args, int64_t group, GroupEntry* entry) {
@@ -202,8 +207,8 @@ __global__ void __launch_bounds__(kScanThreads)
     cuda::scan_groups(args.groups, args.offsets);
     __syncthreads();  // the block's own offsets are read below
   }
-  // Tiles are counted in 32 bits: more of them would be outputs of tens of terabytes.
-  constexpr int64_t kCap = INT32_MAX;
+  // More tiles would be outputs of hundreds of gigabytes.
+  constexpr int64_t kCap = kMaxTiles + 1;
   __shared__ int64_t tiles_so_far;
   if (threadIdx.x == 0) tiles_so_far = 0;
   int64_t carried[4] = {0, 0, 0, 0};
@@ -229,15 +234,18 @@ __global__ void __launch_bounds__(kScanThreads)
       fill_flags(args, &entry);
       const int64_t row_tiles = (entry.m + args.tile_m - 1) / args.tile_m;
       const int64_t col_tiles = (entry.n + args.tile_n - 1) / args.tile_n;
-      tiles = row_tiles * col_tiles;
+      const bool countable = row_tiles < kCap && col_tiles < kCap && row_tiles * col_tiles < kCap;
+      tiles = countable ? row_tiles * col_tiles : kCap;
       entry.row_tiles = static_cast<int32_t>(row_tiles);
       entry.col_tiles = static_cast<int32_t>(col_tiles);
       args.table.entries[group] = entry;
     }
-    const cuda::BlockSums sums = cuda::capped_block_scan(min(tiles, kCap), kCap);
+    const cuda::BlockSums sums = cuda::capped_block_scan(tiles, kCap);
     const int64_t before = tiles_so_far;
     const int64_t end = min(before + sums.inclusive, kCap);
-    if (real) args.table.tile_ends[group] = static_cast<int32_t>(end);
+    // A group that can't be counted, and all behind it, have no tiles.
+    if (real) args.table.tile_ends[group] = end < kCap ? static_cast<int32_t>(end) : 0;
+    if (real && end == kCap) cuda::report_fault(args.groups.fault, plan::DeviceFault::kExtent);
     __syncthreads();
     if (threadIdx.x == kScanThreads - 1) tiles_so_far = end;
     __syncthreads();

@@ -18,7 +18,7 @@ class TileLoads {
   static constexpr int kChunks = LoaderA::kChunks + LoaderB::kChunks;
 
   /// True when both operands can come 16 bytes at a time; otherwise load_elements(). K is counted
-  /// in 32 bits here.
+  /// in 32 bits here: a longer one has no vector flags (prepare_kernel.cu).
   __device__ __forceinline__ static bool vectors(const ProductArguments& args,
                                                  const QueuedTile& tile) {
     constexpr uint32_t kBoth = kVectorA | kVectorB;
