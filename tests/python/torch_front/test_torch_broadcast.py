@@ -102,6 +102,9 @@ SELF_OVERLAPPING = {
         x, dy, s, out=[out(1, N).expand(K, N) for _ in range(G)]
     ),
     "bias_grad": lambda x, w, dy, s, out: T.bias_grad(dy, s, out=out(1, N).expand(G, N)),
+    "bias_grad, list": lambda x, w, dy, s, out: T.bias_grad(
+        dy, s, out=[out(1).expand(N) for _ in range(G)]
+    ),
     "grouped_gemm": lambda x, w, dy, s, out: T.grouped_gemm(
         x.expand(G, M, K), w, d=out(G, 1, N).expand(G, M, N)
     ),
