@@ -1,4 +1,5 @@
-// The order in which the tiles of one group are visited, for host and device.
+// The order in which tiles are visited, for host and device. How a side is cut into tiles of nearly
+// the same size is even_cut.h.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,25 @@ struct BandedTiles {
     const uint32_t column = inside / height;
     *row_tile = first + static_cast<int32_t>(inside - column * height);
     *col_tile = static_cast<int32_t>(column);
+  }
+};
+
+/// The height of as few bands of at most `limit` row tiles as hold them, evenly filled.
+CADRE_HOST_DEVICE int32_t even_band(int32_t row_tiles, int32_t limit) {
+  const int32_t bands = (row_tiles + limit - 1) / limit;
+  return (row_tiles + bands - 1) / bands;
+}
+
+/// Tiles of two kinds, numbered first kind first, visited so that both are evenly spread.
+struct EvenMix {
+  int64_t first_kind;
+  int64_t tiles;  ///< of both
+
+  CADRE_HOST_DEVICE int64_t position_of(int64_t index) const {
+    const int64_t share = index * first_kind;
+    const int64_t before = share / tiles;  // of the first kind
+    const bool is_first = share - before * tiles + first_kind >= tiles;
+    return is_first ? before : first_kind + index - before;
   }
 };
 
