@@ -3,8 +3,7 @@
 
 #include "cuda/kernel_family.h"
 #include "cuda/sm80/family.h"
-#include "cuda/sm90/gmm_family.h"
-#include "cuda/sm90/tgmm_family.h"
+#include "cuda/sm90/families.h"
 
 namespace cadre::cuda {
 

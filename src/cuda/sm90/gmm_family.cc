@@ -1,34 +1,25 @@
 // From Problem and Operands to a GmmCall, and the reasons for which the kernels refuse a problem.
-#include "cuda/sm90/gmm_family.h"
-
 #include <algorithm>
+#include <array>
 
 #include "core/text.h"
-#include "cuda/sm90/launch_gmm.h"
-#include "cuda/sm90/list_fallback.h"
+#include "cuda/sm90/families.h"
+#include "cuda/sm90/launch.h"
+#include "cuda/sm90/lists.h"
 
 namespace cadre::sm90 {
 namespace {
 
-constexpr const auto& kKernels = kGmmKernels;
+/// In the order of GmmShapeKind.
+constexpr auto kKernels = [] {
+  std::array<std::string_view, kGmmShapes.size()> names{};
+  for (size_t i = 0; i < names.size(); ++i) names[i] = kGmmShapes[i].name;
+  return names;
+}();
 
-bool element_kind(DType dtype, ElementKind* kind) {
-  switch (dtype) {
-    case DType::kBF16:
-      *kind = ElementKind::kBf16;
-      return true;
-    case DType::kF16:
-      *kind = ElementKind::kF16;
-      return true;
-    case DType::kF32:
-      *kind = ElementKind::kF32;
-      return true;
-    case DType::kF64:
-      *kind = ElementKind::kF64;
-      return true;
-    default:
-      return false;
-  }
+GmmShapeKind shape_called(std::string_view name) {
+  return static_cast<GmmShapeKind>(std::find(kKernels.begin(), kKernels.end(), name) -
+                                   kKernels.begin());
 }
 
 /// rhs as the kernel sees it: a matrix stored column by column is its transpose stored row by row.
@@ -129,24 +120,13 @@ GmmExtent extent_of(const plan::Problem& problem) {
           .output = {.is_f32 = problem.out.dtype == DType::kF32, .has_c = problem.has_beta}};
 }
 
-FactorVector factor_vector(const TensorView& view) {
-  FactorVector vector;
-  if (!view.given()) return vector;
-  vector.data = view.data;
-  element_kind(view.dtype, &vector.kind);
-  vector.stride = view.strides[0];
-  return vector;
-}
-
 EpilogueArguments epilogue_arguments(const plan::Operands& operands, cuda::CarriedWords* words) {
   EpilogueArguments epilogue;
-  element_kind(operands.out.dtype, &epilogue.out);
-  epilogue.alpha_value = static_cast<float>(operands.alpha.uniform);
-  epilogue.beta_value = static_cast<float>(operands.beta.uniform);
-  if (operands.alpha.varies()) epilogue.alpha = factor_vector(operands.alpha.per_group);
-  if (operands.beta.varies()) epilogue.beta = factor_vector(operands.beta.per_group);
+  epilogue.out = kind_of(operands.out.dtype);
+  epilogue.alpha = group_factor(operands.alpha);
+  epilogue.beta = group_factor(operands.beta);
   if (operands.bias.placement != Placement::kAbsent) {
-    element_kind(operands.bias.dtype, &epilogue.bias.kind);
+    epilogue.bias.kind = kind_of(operands.bias.dtype);
     epilogue.bias.data = operands.bias.data;
     epilogue.bias.stride = operands.bias.col_stride;
     epilogue.bias_group_stride = operands.bias.group_stride;
@@ -184,21 +164,18 @@ class GmmFamily final : public cuda::KernelFamily {
   Status configure(const plan::Problem& problem, const cuda::DeviceProperties& device,
                    const char* pinned, plan::Config* config) const override {
     const GmmExtent extent = extent_of(problem);
-    auto shape = static_cast<size_t>(choose_gmm_config(extent, device.sm_count).shape);
-    if (pinned != nullptr) {
-      shape = static_cast<size_t>(std::find(kKernels.begin(), kKernels.end(), pinned) -
-                                  kKernels.begin());
-    }
-    const auto kind = static_cast<GmmShapeKind>(shape);
-    if (!takes_output(kind, extent.output)) {
+    const GmmShapeKind shape =
+        pinned != nullptr ? shape_called(pinned) : choose_gmm_config(extent, device.sm_count).shape;
+    if (!takes_output(shape, extent.output)) {
       return Status::unsupported(text(pinned, " writes no such output"));
     }
-    config->kernel = std::string(kKernels[shape]);
-    config->tile_m = max_tokens(kind);
-    config->tile_n = tile_features(kind);
-    config->tile_k = 64;
-    config->stages = pipeline_stages(kind);
-    config->threads = 384;
+    const ShapeFacts& facts = facts_of(shape);
+    *config = {.kernel = std::string(facts.name),
+               .tile_m = facts.width,
+               .tile_n = facts.rows_a,
+               .tile_k = 64,
+               .stages = facts.stages,
+               .threads = kCtaThreads};
     return {};
   }
 
@@ -213,7 +190,7 @@ class GmmFamily final : public cuda::KernelFamily {
     weights_layout(problem, &weights);
     cuda::CarriedWords words(launch);
     GmmCall call;
-    element_kind(problem.lhs.dtype, &call.element);
+    call.element = kind_of(problem.lhs.dtype);
     call.transposed_rhs = weights.transposed;
     call.m = problem.m;
     call.n = problem.n;
@@ -244,9 +221,7 @@ class GmmFamily final : public cuda::KernelFamily {
                            problem.out.placement == Placement::kRows;
     call.tile_counter = launch.tile_counter;
     if (Status status = words.send(); !status.ok()) return status;
-    const auto kernel =
-        std::find(kKernels.begin(), kKernels.end(), config.kernel) - kKernels.begin();
-    GmmConfig chosen{.shape = static_cast<GmmShapeKind>(kernel)};
+    GmmConfig chosen{.shape = shape_called(config.kernel)};
     chosen.ctas = gmm_ctas(extent_of(problem), chosen.shape, launch.sm_count);
     Status status = launch_gmm(launch, call, chosen);
     if (!status.ok() || !has_unread_list(problem)) return status;

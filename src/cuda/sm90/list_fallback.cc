@@ -1,5 +1,5 @@
-// See list_fallback.h.
-#include "cuda/sm90/list_fallback.h"
+// See lists.h.
+#include "cuda/sm90/lists.h"
 
 #include "cuda/sm80/family.h"
 

@@ -1,5 +1,5 @@
-// See list_maps.h.
-#include "cuda/sm90/list_maps.h"
+// See lists.h.
+#include "cuda/sm90/lists.h"
 
 #include "cuda/ptx/fences.cuh"
 #include "cuda/ptx/pdl.cuh"

@@ -1,13 +1,11 @@
 // What the Hopper tgmm kernels take, and the way from a Problem and its Operands to their launch.
-#include "cuda/sm90/tgmm_family.h"
-
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "core/text.h"
-#include "cuda/sm90/list_fallback.h"
-#include "cuda/sm90/tgmm_launch.h"
+#include "cuda/sm90/families.h"
+#include "cuda/sm90/launch.h"
+#include "cuda/sm90/lists.h"
 #include "plan/grouped_dims.h"
 
 namespace cadre::sm90 {
@@ -75,20 +73,12 @@ TgmmResult result_of(const GroupedTensor& tensor, cuda::CarriedWords* words) {
           .row_stride = plan::row_stride_of(tensor, plan::dims_of(tensor, 0))};
 }
 
-TgmmScalars scalars_of(const GroupScalars& scalars) {
-  if (!scalars.varies()) return {.value = static_cast<float>(scalars.uniform)};
-  return {.is_f64 = scalars.per_group.dtype == DType::kF64,
-          .data = scalars.per_group.data,
-          .stride = scalars.per_group.strides[0]};
-}
-
 class TgmmFamily final : public cuda::KernelFamily {
  public:
-  TgmmFamily() {
-    for (const TgmmInstance& instance : tgmm_instances_bf16()) names_.push_back(instance.name);
+  std::span<const std::string_view> kernels() const override {
+    static constexpr std::string_view kNames[] = {kTgmmShapes[0].name, kTgmmShapes[1].name};
+    return kNames;
   }
-
-  std::span<const std::string_view> kernels() const override { return names_; }
 
   Status supports(const plan::Problem& problem,
                   const cuda::DeviceProperties& device) const override {
@@ -98,21 +88,18 @@ class TgmmFamily final : public cuda::KernelFamily {
 
   Status configure(const plan::Problem& problem, const cuda::DeviceProperties& /*device*/,
                    const char* pinned, plan::Config* config) const override {
-    const TgmmBeta beta = problem.has_beta ? TgmmBeta::kGiven : TgmmBeta::kAbsent;
-    const TgmmInstance* instance = pinned != nullptr
-                                       ? find(problem.lhs.dtype, pinned)
-                                       : choose_tgmm_config(problem.lhs.dtype, beta).instance;
-    if (instance == nullptr) return Status::internal(text("no kernel is called ", pinned));
-    if (instance->with_c != problem.has_beta) {
+    // One tile won on every shape that was measured (docs/kernels.md), so only beta decides.
+    const ShapeFacts& facts = kTgmmShapes[problem.has_beta ? 1 : 0];
+    if (pinned != nullptr && pinned != facts.name) {
       return Status::unsupported(
           text(pinned, " is for calls with", problem.has_beta ? "out" : "", " beta"));
     }
-    *config = {.kernel = std::string(instance->name),
-               .tile_m = 128,
-               .tile_n = instance->tile_n,
+    *config = {.kernel = std::string(facts.name),
+               .tile_m = facts.rows_a,
+               .tile_n = facts.width,
                .tile_k = 64,
-               .stages = instance->stages,
-               .threads = 384};
+               .stages = facts.stages,
+               .threads = kCtaThreads};
     return {};
   }
 
@@ -122,15 +109,11 @@ class TgmmFamily final : public cuda::KernelFamily {
   }
 
   Status launch(const cuda::Launch& launch, const plan::Problem& problem,
-                const plan::Config& config, const plan::Operands& operands) const override {
-    TgmmConfig choice{.instance = find(problem.lhs.dtype, config.kernel)};
-    if (choice.instance == nullptr) {
-      return Status::internal(text(launch.op, ": no kernel is called ", config.kernel));
-    }
+                const plan::Config& /*config*/, const plan::Operands& operands) const override {
     cuda::CarriedWords words(launch);
     TgmmCall call;
-    call.element = problem.lhs.dtype;
-    call.output = problem.out.dtype;
+    call.element = kind_of(problem.lhs.dtype);
+    call.output = kind_of(problem.out.dtype);
     call.k = problem.k;
     call.n = problem.n;
     call.lhs = operands.lhs.data;
@@ -141,29 +124,19 @@ class TgmmFamily final : public cuda::KernelFamily {
     call.c = problem.c.given() ? result_of(operands.c, &words) : call.out;
     call.groups = cuda::group_inputs(launch, problem, operands.group_sizes, operands.host_offsets,
                                      operands.group_offset, &words);
-    call.alpha = scalars_of(operands.alpha);
-    call.beta = scalars_of(operands.beta);
+    call.alpha = group_factor(operands.alpha);
+    call.beta = group_factor(operands.beta);
     if (Status status = words.send(); !status.ok()) return status;
     const TgmmWorkspace workspace = {
         .offsets = launch.workspace.offsets(),
         .plan = static_cast<TgmmPlan*>(launch.workspace.scratch()),
         .tile_counter = launch.tile_counter,
     };
-    Status status = launch_tgmm(launch, call, choice, workspace);
+    Status status = launch_tgmm(launch, call, problem.has_beta, workspace);
     if (!status.ok() || !has_unread_list(problem)) return status;
     return launch_fallback(launch, problem, operands, &workspace.plan->unaligned,
                            tgmm_plan_bytes(problem.num_local_groups));
   }
-
- private:
-  static const TgmmInstance* find(DType element, std::string_view name) {
-    for (const TgmmInstance& instance : tgmm_instances_of(element)) {
-      if (instance.name == name) return &instance;
-    }
-    return nullptr;
-  }
-
-  std::vector<std::string_view> names_;
 };
 
 }  // namespace

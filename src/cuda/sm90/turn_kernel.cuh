@@ -1,70 +1,261 @@
-// gmm on Hopper with warpgroups that take turns. A persistent CTA is four warps that feed and drain
-// and two warpgroups that multiply:
+// The kernel whose warpgroups take turns, for gmm and tgmm: each owns every second tile, multiplies
+// it alone and finishes it while the other one multiplies. A persistent CTA is four warps that feed
+// and drain, and two warpgroups that multiply:
 //   schedule -> ring of tiles -> every role
-//   produce_operands -> stages -> consume_in_turn -> chunks -> store_in_turn -> out
-//                 produce_inputs_in_turn -^ (factors, and C where there is one)
+//   fill_stages -> stages -> consume -> chunks -> store_chunks -> out
+//                       load_inputs -^ (factors, and C where there is one)
+// An Op says what the parts are made of: where tiles and operands come from, which instruction a
+// tile takes, and what its results become.
 #pragma once
 
-#include "cuda/sm90/cta_roles.cuh"
-#include "cuda/sm90/gmm_arguments.h"
-#include "cuda/sm90/producer.cuh"
-#include "cuda/sm90/schedule.cuh"
-#include "cuda/sm90/turn_consumer.cuh"
-#include "cuda/sm90/turn_output.cuh"
-#include "cuda/sm90/turn_storage.cuh"
+#include "cuda/ptx/warp.cuh"
+#include "cuda/sm90/arguments.h"
+#include "cuda/sm90/epilogue/gmm_chunks.cuh"
+#include "cuda/sm90/epilogue/tgmm_chunks.cuh"
+#include "cuda/sm90/mma/k_loop.cuh"
+#include "cuda/sm90/pipeline/cta.cuh"
+#include "cuda/sm90/pipeline/producers.cuh"
+#include "cuda/sm90/schedule/gmm_tiles.cuh"
+#include "cuda/sm90/schedule/tgmm_tiles.cuh"
 
 namespace cadre::sm90 {
 
-template <typename Traits>
-__device__ void init_turn_barriers(TurnStorage<Traits>& shared) {
-  for (int i = 0; i < Traits::kStages; ++i) {
-    init_barrier(shared.stage_full[i], 1);
-    init_barrier(shared.stage_empty[i], 1);
+template <typename Op>
+struct TurnStorage {
+  using Tile = typename Op::Tile;
+
+  alignas(1024) unsigned char stages[Op::kStages][Op::kStageBytes];
+  alignas(1024) unsigned char chunks[Op::kChunks][kChunkBytes];
+  Tile ring[Op::kRingSlots];
+  typename Op::Inputs inputs;
+  uint64_t stage_full[Op::kStages];
+  uint64_t stage_empty[Op::kStages];
+  uint64_t ring_full[Op::kRingSlots];
+  uint64_t ring_empty[Op::kRingSlots];
+  uint64_t chunk_empty[Op::kChunks];   // the copy engine has read it
+  uint64_t chunk_loaded[Op::kChunks];  // kReadsC: it holds C
+  uint64_t chunk_full[Op::kChunks];    // it holds a part of out
+  uint64_t multiply_turn[kConsumers];  // warpgroup i may issue products
+  uint64_t store_turn[kConsumers];     // warpgroup i may fill chunks
+
+  __device__ void init() {
+    inputs.init();
+    init_barriers(stage_full, 1);
+    init_barriers(stage_empty, 1);
+    init_barriers(ring_full, 1);
+    init_barriers(ring_empty, 4 * kConsumers + 2 + Op::kLoadsInputs);  // and those that feed
+    init_barriers(chunk_empty, 1);
+    init_barriers(chunk_loaded, 1);
+    init_barriers(chunk_full, 128);   // every thread that wrote a part of it
+    init_barriers(multiply_turn, 4);  // every warp of the other warpgroup
+    init_barriers(store_turn, 4);
   }
-  for (int i = 0; i < Traits::kRingSlots; ++i) {
-    init_barrier(shared.ring_full[i], 1);
-    init_barrier(shared.ring_empty[i], 4 * kConsumers + 3);  // and those that feed and drain
+};
+
+template <typename Traits_>
+struct GmmInTurn : Traits_ {
+  using Traits = Traits_;
+  using Arguments = GmmArguments;
+  using Tile = sm90::Tile;
+  using Chunks = GmmChunks;
+  template <typename Storage>
+  using Source = GmmSource<Traits, Storage>;
+  static constexpr bool kLoadsInputs = true;
+
+  // The factors of kInputs tiles.
+  struct Inputs {
+    EpilogueInputs<Traits> tiles[Traits::kInputs];
+    uint64_t full[Traits::kInputs];
+    uint64_t empty[Traits::kInputs];
+
+    __device__ void init() {
+      init_barriers(full, 32);
+      init_barriers(empty, 128);  // the warpgroup whose tile it is
+    }
+  };
+  using InputsCursor = Cursor<Traits::kInputs>;
+
+  static __device__ const CUtensorMap& map_a(const Arguments& args) { return args.weights_map; }
+  static __device__ const CUtensorMap& map_b(const Arguments& args) { return args.tokens_map; }
+
+  // All threads; false when there is nothing to do.
+  static __device__ __forceinline__ bool prepare(TurnStorage<GmmInTurn>& /*shared*/,
+                                                 const Arguments& args) {
+    return args.skip_if == nullptr || *args.skip_if == 0;
   }
-  for (int i = 0; i < Traits::kInputs; ++i) {
-    init_barrier(shared.inputs_full[i], 32);
-    init_barrier(shared.inputs_empty[i], 128);  // the warpgroup whose tile it is
+
+  static __device__ __forceinline__ bool has_products(const Tile& tile) {
+    return Tile::kind(tile.control) == Tile::kProduct;
   }
-  for (int i = 0; i < Traits::kChunks; ++i) {
-    init_barrier(shared.chunk_empty[i], 1);
-    init_barrier(shared.chunk_loaded[i], 1);
-    init_barrier(shared.chunk_full[i], 128);  // every thread that wrote a part of it
+  static __device__ __forceinline__ KBlocks<Traits> blocks(const Arguments& args,
+                                                           const Tile& tile) {
+    return KBlocks<Traits>(has_products(tile) ? args.k : 0);
   }
-  for (int i = 0; i < kConsumers; ++i) {
-    init_barrier(shared.multiply_turn[i], 4);  // every warp of the other warpgroup
-    init_barrier(shared.store_turn[i], 4);
+  static __device__ __forceinline__ TokenInstruction instruction(const Arguments& /*args*/,
+                                                                 const Tile& tile) {
+    return {Tile::width(tile.control)};
+  }
+
+  static __device__ __forceinline__ void finish(TurnStorage<GmmInTurn>& shared,
+                                                const Arguments& args, const Tile& tile,
+                                                const InputsCursor& cursor,
+                                                Cursor<Traits::kChunks>& chunks,
+                                                const Accumulators<Traits>& acc) {
+    const auto& inputs = shared.inputs.tiles[cursor.slot()];
+    if (has_products(tile) && args.epilogue.has_factors) {
+      ptx::mbarrier_wait(ptx::shared_address(&shared.inputs.full[cursor.slot()]), cursor.parity());
+      finish_gmm_tile<Traits>(shared, args, tile, inputs, chunks, acc);
+      ptx::mbarrier_arrive(ptx::shared_address(&shared.inputs.empty[cursor.slot()]));
+    } else {
+      finish_gmm_tile<Traits>(shared, args, tile, inputs, chunks, acc);
+    }
+  }
+
+  // One warp: all that a tile's epilogue reads.
+  static __device__ void load_inputs(TurnStorage<GmmInTurn>& shared, const Arguments& args) {
+    const Chunks chunks(args);
+    Cursor<Traits::kRingSlots> ring;
+    Cursor<Traits::kChunks> cursor;
+    InputsCursor inputs;
+    while (true) {
+      const Tile tile = take_tile(shared, ring);
+      if (tile.is_end()) return;
+      if (has_products(tile) && args.epilogue.has_factors) {
+        const LoadedFactors<Traits> factors(args, tile);
+        const uint32_t slot = inputs.slot();
+        ptx::mbarrier_wait(ptx::shared_address(&shared.inputs.empty[slot]), inputs.parity() ^ 1);
+        factors.store(shared.inputs.tiles[slot], shared.inputs.full[slot], args, tile);
+        inputs.advance();
+      }
+      if (Traits::kReadsC && threadIdx.x % 32 == 0) load_c<Traits>(shared, chunks, tile, cursor);
+      __syncwarp();
+    }
+  }
+};
+
+// out[g] = alpha * lhs[rows of g]^T x rhs[rows of g] + beta * C[g].
+template <typename Traits_>
+struct Tgmm : Traits_ {
+  using Traits = Traits_;
+  using Arguments = TgmmArguments;
+  using Tile = TgmmTile;
+  using Chunks = TgmmChunks<Traits>;
+  template <typename Storage>
+  using Source = TgmmSource<Traits, Storage>;
+  static constexpr bool kLoadsInputs = Traits::kReadsC;
+
+  struct Inputs {
+    __device__ void init() {}
+  };
+  using InputsCursor = Cursor<1>;
+
+  static __device__ const CUtensorMap& map_a(const Arguments& args) { return args.lhs_map; }
+  static __device__ const CUtensorMap& map_b(const Arguments& args) { return args.rhs_map; }
+
+  static __device__ __forceinline__ bool prepare(TurnStorage<Tgmm>& shared, const Arguments& args) {
+    return make_plan<Traits>(shared, args);
+  }
+
+  static __device__ __forceinline__ bool has_products(const Tile& tile) { return tile.rows > 0; }
+  static __device__ __forceinline__ KBlocks<Traits> blocks(const Arguments& /*args*/,
+                                                           const Tile& tile) {
+    return KBlocks<Traits>(tile.rows);
+  }
+  static __device__ __forceinline__ AtomInstruction instruction(const Arguments& args,
+                                                                const Tile& tile) {
+    return {ptx::uniform(tile.atoms_a(args.k)), ptx::uniform(tile.atoms_b())};
+  }
+
+  static __device__ __forceinline__ void finish(TurnStorage<Tgmm>& shared, const Arguments& args,
+                                                const Tile& tile, const InputsCursor& /*cursor*/,
+                                                Cursor<Traits::kChunks>& chunks,
+                                                const Accumulators<Traits>& acc) {
+    finish_tgmm_tile<Traits>(shared, args, tile, chunks, acc);
+  }
+
+  static __device__ void load_inputs(TurnStorage<Tgmm>& shared, const Arguments& args) {
+    if (threadIdx.x % 32 != 0) return;
+    const Chunks chunks(args);
+    Cursor<Traits::kRingSlots> ring;
+    Cursor<Traits::kChunks> cursor;
+    while (true) {
+      const Tile tile = next_tile(shared, ring);
+      if (tile.is_end()) return;
+      load_c<Traits>(shared, chunks, tile, cursor);
+    }
+  }
+};
+
+// A consumer warpgroup.
+template <typename Op>
+__device__ __forceinline__ void consume(TurnStorage<Op>& shared, const typename Op::Arguments& args,
+                                        int warpgroup) {
+  using Traits = typename Op::Traits;
+  const ConsumerPlace place = {0};  // within the tile, which is the warpgroup's alone
+  const typename Op::Chunks chunks(args);
+  const uint32_t multiply_turn = ptx::shared_address(shared.multiply_turn);
+  const uint32_t store_turn = ptx::shared_address(shared.store_turn);
+  const int mine = warpgroup * 8;
+  const int other = (warpgroup ^ 1) * 8;
+  uint32_t turn_parity = warpgroup == 0 ? 1 : 0;  // warpgroup 0 starts
+  typename Op::InputsCursor inputs;
+  Cursor<Traits::kRingSlots> ring;
+  Cursor<Traits::kStages> stage;
+  Cursor<Traits::kChunks> cursor;
+  for (int owner = 0;; owner ^= 1) {
+    const typename Op::Tile tile = take_tile(shared, ring);
+    if (tile.is_end()) return;
+    if (owner == warpgroup) {
+      Accumulators<Traits> acc;
+      const auto instruction = Op::instruction(args, tile);
+      ptx::mbarrier_wait(multiply_turn + mine, turn_parity);
+      // Every warp hands the turn on, since no product holds the warps of a tile without any
+      // together: one thread could hand it on and get it back before a slow warp has looked for the
+      // phase it awaits.
+      multiply<Traits>(
+          shared, place, Op::blocks(args, tile), instruction, stage, acc, [](int /*block*/) {},
+          [&] {
+            if (ptx::first_of_warp()) ptx::mbarrier_arrive(multiply_turn + other);
+          });
+      ptx::mbarrier_wait(store_turn + mine, turn_parity);
+      Op::finish(shared, args, tile, inputs, cursor, acc);
+      if (ptx::first_of_warp()) ptx::mbarrier_arrive(store_turn + other);
+      turn_parity ^= 1;
+    } else {
+      stage.advance_by(Op::blocks(args, tile).count());
+      cursor.advance_by(chunks.count(tile));
+    }
+    if (Op::has_products(tile)) inputs.advance();
   }
 }
 
-template <typename Traits>
+template <typename Op>
 __global__ void __launch_bounds__(kCtaThreads, 1)
-    gmm_turn_kernel(const __grid_constant__ GmmArguments args) {
+    turn_kernel(const __grid_constant__ typename Op::Arguments args) {
+  using Storage = TurnStorage<Op>;
+  static_assert(sizeof(Storage) <= kSharedBytes);
   extern __shared__ __align__(1024) unsigned char raw[];
-  TurnStorage<Traits>& shared = *reinterpret_cast<TurnStorage<Traits>*>(raw);
-  static_assert(sizeof(TurnStorage<Traits>) <= 232448);  // what a block may have
-  start_cta([&] { init_turn_barriers(shared); }, args.tokens_map, args.weights_map, args.out_map);
-  if (args.skip_if != nullptr && *args.skip_if != 0) return;
+  Storage& shared = *reinterpret_cast<Storage*>(raw);
+  start_cta([&] { shared.init(); }, Op::map_a(args), Op::map_b(args), args.out_map);
+  if (!Op::prepare(shared, args)) return;
   const int warpgroup = ptx::uniform(threadIdx.x / 128);
   if (warpgroup == 0) {
     ptx::decrease_registers<kFeedRegisters>();
     const int warp = ptx::uniform(threadIdx.x / 32);
     const bool first_lane = threadIdx.x % 32 == 0;
     if (warp == 0) {
-      if (first_lane) produce_operands<Traits>(shared, args);
+      using Source = typename Op::template Source<Storage>;
+      if (first_lane) fill_stages<typename Op::Traits>(shared, Source(shared, args));
     } else if (warp == 1) {
-      schedule<Traits>(shared, args);
+      schedule<typename Op::Traits>(shared, args);
     } else if (warp == 2) {
-      produce_inputs_in_turn(shared, args);
-    } else {
-      if (first_lane) store_in_turn(shared, args);
+      if (first_lane) store_chunks<typename Op::Traits>(shared, typename Op::Chunks(args));
+    } else if (Op::kLoadsInputs) {
+      Op::load_inputs(shared, args);
     }
   } else {
     ptx::increase_registers<kMultiplyRegisters>();
-    consume_in_turn(shared, args, warpgroup - 1);
+    consume<Op>(shared, args, warpgroup - 1);
   }
 }
 

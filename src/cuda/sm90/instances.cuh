@@ -1,0 +1,50 @@
+// The instantiations of the kernels for an element type; included by bf16.cu and f16.cu alone.
+#pragma once
+
+#include "cuda/sm90/gmm_kernel.cuh"
+#include "cuda/sm90/instances.h"
+#include "cuda/sm90/turn_kernel.cuh"
+
+namespace cadre::sm90 {
+
+template <typename Traits>
+GmmInstance shared_instance() {
+  return {.kernel = &gmm_kernel<Traits>,
+          .shared_bytes = sizeof(GmmStorage<Traits>),
+          .streams = Traits::kStreams};
+}
+
+template <typename Op>
+Instance<typename Op::Arguments> turn_instance() {
+  return {.kernel = &turn_kernel<Op>, .shared_bytes = sizeof(TurnStorage<Op>)};
+}
+
+template <typename T, ptx::Major kWeights>
+GmmInstance gmm_instance_of(GmmShapeKind shape) {
+  switch (shape) {
+    case GmmShapeKind::kLarge:
+      return shared_instance<GmmTraits<T, kWeights, LargeShape>>();
+    case GmmShapeKind::kTurn:
+      return turn_instance<GmmInTurn<GmmTraits<T, kWeights, TurnShape>>>();
+    case GmmShapeKind::kTurnWithC:
+      return turn_instance<GmmInTurn<GmmTraits<T, kWeights, TurnShapeWithC>>>();
+    case GmmShapeKind::kNarrow:
+      return shared_instance<GmmTraits<T, kWeights, NarrowShape>>();
+    default:
+      return shared_instance<GmmTraits<T, kWeights, GeneralShape>>();
+  }
+}
+
+template <typename T>
+GmmInstance gmm_instance_of(bool transposed_rhs, GmmShapeKind shape) {
+  return transposed_rhs ? gmm_instance_of<T, ptx::Major::kK>(shape)
+                        : gmm_instance_of<T, ptx::Major::kMN>(shape);
+}
+
+template <typename T>
+TgmmInstance tgmm_instance_of(bool reads_c) {
+  return reads_c ? turn_instance<Tgmm<TgmmTraits<T, TgmmShapeWithC>>>()
+                 : turn_instance<Tgmm<TgmmTraits<T, TgmmShape>>>();
+}
+
+}  // namespace cadre::sm90

@@ -1,0 +1,149 @@
+// See launch.h.
+#include "cuda/sm90/launch.h"
+
+#include <algorithm>
+
+#include "cuda/sm90/instances.h"
+#include "cuda/sm90/lists.h"
+#include "cuda/tensor_map.h"
+
+namespace cadre::sm90 {
+namespace {
+
+constexpr size_t kListVerdictBytes = 256;
+
+// Whether the epilogue is more than a rounding of the accumulator.
+bool has_factors(const EpilogueArguments& e) {
+  return e.alpha.per_group.data != nullptr || e.alpha.value != 1.0f || e.bias.data != nullptr ||
+         e.bias_list != nullptr || e.row_scale.data != nullptr || e.has_c;
+}
+
+bool has_row_factors(const EpilogueArguments& e) {
+  return e.row_scale.data != nullptr || e.bias_scale.data != nullptr;
+}
+
+/// What the maps are made of.
+cuda::TensorMapSpec tokens_spec(const GmmCall& call) {
+  return cuda::matrix_map(call.lhs, map_type(call.element),
+                          {static_cast<uint64_t>(call.m), static_cast<uint64_t>(call.k)},
+                          static_cast<uint64_t>(call.lhs_stride), {kTokenBox, 64});
+}
+
+/// A list's map is encoded for any aligned address, and gets each group's own on the device.
+const void* base_or_any(const void* base, void* const* list) {
+  return list == nullptr ? base : reinterpret_cast<const void*>(uintptr_t{1} << 20);
+}
+
+cuda::TensorMapSpec weights_spec(const GmmCall& call, const GmmInstance& instance) {
+  const auto n = static_cast<uint64_t>(call.n);
+  const auto k = static_cast<uint64_t>(call.k);
+  const bool list = call.rhs_list != nullptr;
+  const bool single = list || call.groups.num_local == 1;  // then any stride will do
+  const cuda::StackedShape shape = {
+      .groups = list ? 1 : static_cast<uint64_t>(call.groups.num_local),
+      .rows = call.transposed_rhs ? n : k,
+      .columns = call.transposed_rhs ? k : n,
+      .group_stride = static_cast<uint64_t>(single ? 8 : call.rhs_group_stride),
+      .row_stride = static_cast<uint64_t>(call.rhs_row_stride)};
+  cuda::TensorMapSpec spec =
+      cuda::stacked_map(base_or_any(call.rhs, call.rhs_list), map_type(call.element), shape,
+                        {call.transposed_rhs ? 128u : 64u, 64});
+  spec.fetches_more = !instance.streams;
+  return spec;
+}
+
+/// out and C: chunks of 8 KB, 128 bytes wide (two side by side for fp32).
+cuda::TensorMapSpec rows_spec(const GmmCall& call, const void* base, int64_t stride,
+                              int64_t columns) {
+  const bool wide = call.epilogue.out == ElementKind::kF32;
+  return cuda::ragged_map(base, map_type(call.epilogue.out), static_cast<uint64_t>(columns),
+                          static_cast<uint64_t>(stride), {wide ? 32u : 64u, wide ? 32u : 64u});
+}
+
+bool encode_maps(const GmmCall& call, const GmmInstance& instance, GmmArguments* args) {
+  using cuda::encode_tensor_map;
+  CUtensorMap tokens[4];
+  bool ok = cuda::encode_tensor_maps(tokens_spec(call), {kTokenBox, 16, 32, 48}, tokens);
+  args->tokens_map = tokens[0];
+  std::copy(tokens + 1, tokens + 4, args->tokens_rest_maps);
+  ok = ok && encode_tensor_map(weights_spec(call, instance), &args->weights_map);
+  const void* out = base_or_any(call.out, call.out_list);
+  // A map needs a column; without a whole piece of 16 bytes this one is never used.
+  const int64_t columns = std::max<int64_t>(args->whole_columns, 1);
+  ok = ok && encode_tensor_map(rows_spec(call, out, call.out_stride, columns), &args->out_map);
+  if (call.epilogue.has_c) {
+    const void* c = base_or_any(call.c, call.c_list);
+    ok = ok && encode_tensor_map(rows_spec(call, c, call.c_stride, call.n), &args->c_map);
+  }
+  return ok;
+}
+
+/// Maps of listed operands, one after the other in the scratch memory behind the verdict.
+Status make_maps_of_lists(const cuda::Launch& launch, const GmmCall& call, GmmArguments* args) {
+  struct List {
+    void* const* pointers;
+    const CUtensorMap& pattern;
+    const CUtensorMap** maps;
+  };
+  const List given[] = {{call.rhs_list, args->weights_map, &args->weights_maps},
+                        {call.out_list, args->out_map, &args->out_maps},
+                        {call.epilogue.has_c ? call.c_list : nullptr, args->c_map, &args->c_maps}};
+  auto* scratch = static_cast<char*>(launch.workspace.scratch());
+  auto* next = reinterpret_cast<CUtensorMap*>(scratch + kListVerdictBytes);
+  MappedLists lists;
+  lists.count = call.groups.num_local;
+  for (int i = 0; i < 3; ++i) {
+    if (given[i].pointers == nullptr) continue;
+    lists.lists[i] = {given[i].pointers, given[i].pattern, next};
+    *given[i].maps = next;
+    next += call.groups.num_local;
+  }
+  if (next == reinterpret_cast<CUtensorMap*>(scratch + kListVerdictBytes)) return {};
+  lists.unaligned = list_verdict(launch);
+  args->skip_if = lists.unaligned;
+  return make_list_maps(launch, lists);
+}
+
+}  // namespace
+
+size_t gmm_scratch_bytes(int64_t lists, int64_t num_local) {
+  if (lists == 0) return 0;
+  return kListVerdictBytes + static_cast<size_t>(lists * num_local) * sizeof(CUtensorMap);
+}
+
+uint32_t* list_verdict(const cuda::Launch& launch) {
+  return static_cast<uint32_t*>(launch.workspace.scratch());
+}
+
+Status launch_gmm(const cuda::Launch& launch, const GmmCall& call, const GmmConfig& config) {
+  const GmmInstance instance = call.element == ElementKind::kBf16
+                                   ? gmm_instance_bf16(call.transposed_rhs, config.shape)
+                                   : gmm_instance_f16(call.transposed_rhs, config.shape);
+  GmmArguments args;
+  const int64_t piece = call.epilogue.out == ElementKind::kF32 ? 4 : 8;  // elements in 16 bytes
+  args.whole_columns = static_cast<int>(call.n / piece * piece);
+  args.out = call.out;
+  args.out_list = call.out_list;
+  args.out_stride = call.out_stride;
+  if (!encode_maps(call, instance, &args)) {
+    return Status::internal(text(launch.op, ": the driver rejected a tensor map"));
+  }
+  if (Status status = make_maps_of_lists(launch, call, &args); !status.ok()) return status;
+  args.m = static_cast<int>(call.m);
+  args.n = static_cast<int>(call.n);
+  args.k = static_cast<int>(call.k);
+  args.groups = call.groups;
+  args.zero_other_rows = call.zero_other_rows;
+  args.tile_counter = call.tile_counter;
+  args.list_rows = static_cast<int>(std::min<int64_t>(call.list_rows, INT32_MAX));
+  args.epilogue = call.epilogue;
+  args.epilogue.has_factors = has_factors(args.epilogue);
+  args.epilogue.has_row_factors = has_row_factors(args.epilogue);
+  const cuda::GridShape shape{.blocks = static_cast<unsigned>(config.ctas),
+                              .threads = kCtaThreads,
+                              .shared_bytes = static_cast<unsigned>(instance.shared_bytes),
+                              .after_prologue = true};
+  return cuda::launch_kernel(launch, facts_of(config.shape).name, instance.kernel, shape, args);
+}
+
+}  // namespace cadre::sm90

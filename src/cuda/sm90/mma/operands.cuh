@@ -1,0 +1,50 @@
+// What a kernel says of its operands, once for stages, products and epilogue: the element type and
+// its K step, how each operand lies in a stage, and how the sums are held.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/ptx/wgmma.cuh"
+#include "cuda/sm90/shapes.h"
+
+namespace cadre::sm90 {
+
+// A stage is kTileK of K: operand A as blocks of 64 rows, then operand B, in rows of 128 bytes.
+template <typename T, ptx::Major kMajorA_, ptx::Major kMajorB_, typename Shape>
+struct Products : Shape {
+  using Element = T;
+  static constexpr ptx::Major kMajorA = kMajorA_;
+  static constexpr ptx::Major kMajorB = kMajorB_;
+  static constexpr int kTileK = kRowBytes / sizeof(T);
+  static constexpr int kStepK = 32 / sizeof(T);  // of one wgmma
+  static constexpr int kSteps = kTileK / kStepK;
+  static constexpr int kRowsA = Shape::kSharers * Shape::kBlocks * kBlockRows;  // of a tile
+  static constexpr int kBytesA = kRowsA * kRowBytes;
+  static constexpr int kStageBytes = kBytesA + Shape::kWidth * kRowBytes;
+};
+
+// A consumer thread's sums: fp32, [block][8-wide group of operand B * 4 + element].
+template <typename Traits>
+using Accumulators = float[Traits::kBlocks][Traits::kWidth / 2];
+
+// gmm: weights [features, K] or [K, features] as operand A, tokens as operand B.
+template <typename T, ptx::Major kWeights, typename Shape>
+struct GmmTraits : Products<T, kWeights, ptx::Major::kK, Shape> {
+  static constexpr int kFeatures = GmmTraits::kRowsA;
+  static constexpr int kTokens = Shape::kWidth;
+};
+
+// tgmm: both operands are read as they lie; rows are what is summed over.
+template <typename T, typename Shape>
+struct TgmmTraits : Products<T, ptx::Major::kMN, ptx::Major::kMN, Shape> {
+  static constexpr int kAtomsB = Shape::kWidth / 64;  // one TMA box each, as are blocks of A
+};
+
+// The bytes of one wgmma's step along K, and from 64 of M or N to the next where that is not the
+// rows' own distance.
+constexpr int step_bytes(ptx::Major major) { return major == ptx::Major::kK ? 32 : 16 * kRowBytes; }
+constexpr uint32_t leading_bytes(ptx::Major major) {
+  return major == ptx::Major::kK ? 0 : kBlockBytes;
+}
+
+}  // namespace cadre::sm90

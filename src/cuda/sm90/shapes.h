@@ -1,0 +1,129 @@
+// The tile shapes of the Hopper kernels and how each divides the shared memory: one place for the
+// kernels and for the host that chooses among them (heuristic.h).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+namespace cadre::sm90 {
+
+inline constexpr int kCtaThreads = 384;  // a warpgroup that feeds and two that multiply
+inline constexpr int kConsumers = 2;
+inline constexpr int kRowBytes = 128;  // a row of shared memory under the 128-byte swizzle
+inline constexpr int kBlockRows = 64;  // operand A of one wgmma: features (gmm), rows of out (tgmm)
+inline constexpr int kBlockBytes = kBlockRows * kRowBytes;
+inline constexpr int kTokenStep = 16;    // widths of gmm's tiles: operand B of wgmma
+inline constexpr int kTokenBox = 64;     // rows of one TMA box of tokens
+inline constexpr int kChunkTokens = 64;  // 16-bit output leaves in chunks of 64 x 64
+inline constexpr int kChunkBytes = 8192;
+inline constexpr int kSharedBytes = 232448;  // what a CTA may have
+
+// kSharers: warpgroups that share a tile; kBlocks: 64-row blocks of operand A for each of them;
+// kWidth: operand B of the widest tile, tokens (gmm) or columns of out (tgmm); kRingSlots: tiles
+// from the one that is claimed to the one stored; kReadsC and kWritesF32: what the epilogue takes.
+//
+// Both warpgroups work on one tile. kDeferredTokens: those whose results may wait in registers
+// beside the next tile's sums; kChunkBuffers: of each warpgroup; kStreams: few rows a group, bound
+// by reading the weights, so that the first tile and bursts of stages come first.
+struct SharedShape {
+  static constexpr int kSharers = kConsumers;
+  static constexpr int kRingSlots = 2;
+  static constexpr bool kStreams = false;
+};
+struct LargeShape : SharedShape {  // the fewest bytes into the multiprocessor: 3 x 56 KB
+  static constexpr int kBlocks = 2;
+  static constexpr int kWidth = 192;
+  static constexpr int kDeferredTokens = 0;
+  static constexpr int kStages = 3;
+  static constexpr int kChunkBuffers = 3;
+  static constexpr bool kReadsC = false;
+  static constexpr bool kWritesF32 = false;
+};
+struct GeneralShape : SharedShape {  // 4 x 48 KB
+  static constexpr int kBlocks = 1;
+  static constexpr int kWidth = 256;
+  static constexpr int kDeferredTokens = 256;
+  static constexpr int kStages = 4;
+  static constexpr int kChunkBuffers = 2;
+  static constexpr bool kReadsC = true;
+  static constexpr bool kWritesF32 = true;
+};
+struct NarrowShape : SharedShape {  // 8 x 24 KB
+  static constexpr int kBlocks = 1;
+  static constexpr int kWidth = 64;
+  static constexpr int kDeferredTokens = 64;
+  static constexpr int kStages = 8;
+  static constexpr int kChunkBuffers = 2;
+  static constexpr bool kReadsC = true;
+  static constexpr bool kWritesF32 = true;
+  static constexpr bool kStreams = true;
+};
+
+// Warpgroups in turn: each owns every second tile and finishes it while the other one multiplies.
+// Stages of 40 KB and kChunks chunks share 27 or 28 x 8 KB. Without C a fifth stage is worth more
+// than further chunks: the copy engine reads one while the next is written. With C most chunks are
+// on their way in. kInputs: tiles whose factors are there.
+struct TurnShape {
+  static constexpr int kSharers = 1;
+  static constexpr bool kStreams = false;
+  static constexpr int kBlocks = 2;
+  static constexpr int kWidth = 192;
+  static constexpr int kRingSlots = 4;
+  static constexpr int kStages = 5;
+  static constexpr int kChunks = 3;
+  static constexpr int kInputs = 1;
+  static constexpr bool kReadsC = false;
+  static constexpr bool kWritesF32 = true;
+};
+struct TurnShapeWithC : TurnShape {
+  static constexpr int kStages = 4;
+  static constexpr int kChunks = 7;
+  static constexpr int kInputs = 2;  // so that the next tile's C doesn't wait for this one's end
+  static constexpr bool kReadsC = true;
+};
+struct TgmmShape : TurnShape {
+  static constexpr int kRingSlots = 3;
+};
+struct TgmmShapeWithC : TgmmShape {
+  static constexpr int kStages = 4;
+  static constexpr int kChunks = 8;
+  static constexpr bool kReadsC = true;
+};
+
+/// What the host must know of a shape.
+struct ShapeFacts {
+  std::string_view name;  ///< of the kernel: rows of operand A x width
+  int rows_a;
+  int width;
+  int stages;
+  bool reads_c;
+  bool writes_f32;
+};
+template <typename Shape>
+constexpr ShapeFacts facts_of(std::string_view name) {
+  return {.name = name,
+          .rows_a = Shape::kSharers * Shape::kBlocks * kBlockRows,
+          .width = Shape::kWidth,
+          .stages = Shape::kStages,
+          .reads_c = Shape::kReadsC,
+          .writes_f32 = Shape::kWritesF32};
+}
+
+enum class GmmShapeKind : int { kLarge, kTurn, kTurnWithC, kGeneral, kNarrow };
+
+/// By GmmShapeKind.
+inline constexpr std::array<ShapeFacts, 5> kGmmShapes = {
+    facts_of<LargeShape>("sm90/gmm_256x192"), facts_of<TurnShape>("sm90/gmm_128x192"),
+    facts_of<TurnShapeWithC>("sm90/gmm_128x192_c"), facts_of<GeneralShape>("sm90/gmm_128x256"),
+    facts_of<NarrowShape>("sm90/gmm_128x64")};
+
+constexpr const ShapeFacts& facts_of(GmmShapeKind kind) {
+  return kGmmShapes[static_cast<size_t>(kind)];
+}
+
+/// Without C and with it.
+inline constexpr std::array<ShapeFacts, 2> kTgmmShapes = {
+    facts_of<TgmmShape>("sm90/tgmm_128x192"), facts_of<TgmmShapeWithC>("sm90/tgmm_128x192_c")};
+
+}  // namespace cadre::sm90
