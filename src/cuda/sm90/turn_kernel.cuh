@@ -101,14 +101,12 @@ struct GmmInTurn : Traits_ {
                                                 const InputsCursor& cursor,
                                                 Cursor<Traits::kChunks>& chunks,
                                                 const Accumulators<Traits>& acc) {
-    const auto& inputs = shared.inputs.tiles[cursor.slot()];
-    if (has_products(tile) && args.epilogue.has_factors) {
-      ptx::mbarrier_wait(ptx::shared_address(&shared.inputs.full[cursor.slot()]), cursor.parity());
-      finish_gmm_tile<Traits>(shared, args, tile, inputs, chunks, acc);
-      ptx::mbarrier_arrive(ptx::shared_address(&shared.inputs.empty[cursor.slot()]));
-    } else {
-      finish_gmm_tile<Traits>(shared, args, tile, inputs, chunks, acc);
-    }
+    const uint32_t slot = cursor.slot();
+    const bool factors = has_products(tile) && args.epilogue.has_factors;
+    if (factors)
+      ptx::mbarrier_wait(ptx::shared_address(&shared.inputs.full[slot]), cursor.parity());
+    finish_gmm_tile<Traits>(shared, args, tile, shared.inputs.tiles[slot], chunks, acc);
+    if (factors) ptx::mbarrier_arrive(ptx::shared_address(&shared.inputs.empty[slot]));
   }
 
   // One warp: all that a tile's epilogue reads.
