@@ -1,0 +1,62 @@
+// The tile shapes of the Hopper kernels, and the choice among them: neither needs a GPU.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "cuda/sm90/heuristic.h"
+#include "cuda/sm90/shapes.h"
+
+namespace cadre::sm90 {
+namespace {
+
+void expect_name_says_tile(const ShapeFacts& facts, std::string_view op) {
+  const std::string tile = std::to_string(facts.rows_a) + "x" + std::to_string(facts.width);
+  const std::string begin = "sm90/" + std::string(op) + "_" + tile;
+  EXPECT_TRUE(facts.name == begin || facts.name == begin + "_c") << facts.name << " has " << tile;
+  EXPECT_GE(facts.stages, 3) << facts.name;
+}
+
+TEST(HopperShapes, NamesSayTheirTiles) {
+  for (const ShapeFacts& facts : kGmmShapes) expect_name_says_tile(facts, "gmm");
+  for (const ShapeFacts& facts : kTgmmShapes) expect_name_says_tile(facts, "tgmm");
+  EXPECT_FALSE(kTgmmShapes[0].reads_c);
+  EXPECT_TRUE(kTgmmShapes[1].reads_c);
+}
+
+TEST(HopperShapes, ChosenOneTakesTheOutputOnAtMostEverySm) {
+  constexpr int kSms = 132;
+  for (const int64_t rows : {0, 1, 48, 49, 256, 319, 320, 4096}) {
+    for (const int64_t k : {1, 768, 3072, 3073, 14336}) {
+      for (const bool f32 : {false, true}) {
+        for (const bool c : {false, true}) {
+          const GmmExtent extent = {.m = rows * 8,
+                                    .n = 200,
+                                    .k = k,
+                                    .num_groups = 8,
+                                    .average_rows = 0,
+                                    .output = {.is_f32 = f32, .has_c = c}};
+          const GmmConfig config = choose_gmm_config(extent, kSms);
+          EXPECT_TRUE(takes_output(config.shape, extent.output))
+              << facts_of(config.shape).name << ", rows " << rows << ", k " << k;
+          EXPECT_GE(config.ctas, 1);
+          EXPECT_LE(config.ctas, kSms);
+        }
+      }
+    }
+  }
+}
+
+TEST(HopperShapes, ChosenByRowsAndK) {
+  const auto chosen = [](int64_t rows, int64_t k) {
+    return choose_gmm_config(
+               {.m = rows * 128, .n = 4096, .k = k, .num_groups = 128, .average_rows = 0}, 132)
+        .shape;
+  };
+  EXPECT_EQ(chosen(48, 4096), GmmShapeKind::kNarrow);
+  EXPECT_EQ(chosen(49, 3072), GmmShapeKind::kTurn);
+  EXPECT_EQ(chosen(319, 4096), GmmShapeKind::kGeneral);
+  EXPECT_EQ(chosen(320, 4096), GmmShapeKind::kLarge);
+}
+
+}  // namespace
+}  // namespace cadre::sm90
