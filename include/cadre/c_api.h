@@ -291,6 +291,125 @@ CADRE_API cadre_status_code cadre_bias_grad_workspace_size(cadre_context* contex
                                                            const cadre_bias_grad_args* args,
                                                            size_t* size_bytes);
 
+/* ---- Rows around the products --------------------------------------------------------------- */
+
+enum { CADRE_SCORE_SOFTMAX = 0, CADRE_SCORE_SIGMOID = 1 };
+enum { CADRE_GROUP_SCORE_MAX = 0, CADRE_GROUP_SCORE_TOP_TWO = 1 };
+
+/* The top_k experts of each token and their weights. See cadre::SelectExpertsArgs
+ * (cadre/select_experts.h). */
+typedef struct cadre_select_experts_args {
+  size_t struct_size;
+  const cadre_tensor* logits;          /* [t, num_experts] */
+  const cadre_tensor* correction_bias; /* [num_experts], or NULL */
+  int32_t score;                       /* CADRE_SCORE_... */
+  int32_t normalize;
+  double scale;
+  int64_t num_groups;
+  int64_t top_groups;
+  int32_t group_score;            /* CADRE_GROUP_SCORE_... */
+  const cadre_tensor* expert_ids; /* out: [t, top_k] of i32 or i64 */
+  const cadre_tensor* weights;    /* out: [t, top_k] */
+  const cadre_call_options* options;
+} cadre_select_experts_args;
+
+CADRE_API void cadre_select_experts_args_init(cadre_select_experts_args* args, size_t struct_size);
+CADRE_API cadre_status_code cadre_select_experts(cadre_context* context,
+                                                 const cadre_select_experts_args* args);
+CADRE_API cadre_status_code cadre_select_experts_workspace_size(
+    cadre_context* context, const cadre_select_experts_args* args, size_t* size_bytes);
+
+/* dlogits from dweights. See cadre::SelectExpertsGradArgs. */
+typedef struct cadre_select_experts_grad_args {
+  size_t struct_size;
+  const cadre_tensor* logits; /* [t, num_experts] */
+  int32_t score;
+  int32_t normalize;
+  double scale;
+  const cadre_tensor* expert_ids; /* [t, top_k] */
+  const cadre_tensor* dweights;   /* [t, top_k] */
+  const cadre_tensor* dlogits;    /* out: [t, num_experts] */
+  const cadre_call_options* options;
+} cadre_select_experts_grad_args;
+
+CADRE_API void cadre_select_experts_grad_args_init(cadre_select_experts_grad_args* args,
+                                                   size_t struct_size);
+CADRE_API cadre_status_code cadre_select_experts_grad(cadre_context* context,
+                                                      const cadre_select_experts_grad_args* args);
+CADRE_API cadre_status_code cadre_select_experts_grad_workspace_size(
+    cadre_context* context, const cadre_select_experts_grad_args* args, size_t* size_bytes);
+
+/* Sorts the slots of [t, top_k] expert ids by expert. See cadre::RouteArgs (cadre/route.h). */
+typedef struct cadre_route_args {
+  size_t struct_size;
+  const cadre_tensor* expert_ids;    /* [t, top_k] of any integer type */
+  const cadre_tensor* group_sizes;   /* out: [num_experts] of i32 or i64 */
+  const cadre_tensor* source_row;    /* out: [t * top_k], -1: no token */
+  const cadre_tensor* slot_row;      /* out: [t, top_k], -1: dropped */
+  const cadre_call_options* options; /* NULL: defaults */
+} cadre_route_args;
+
+CADRE_API void cadre_route_args_init(cadre_route_args* args, size_t struct_size);
+CADRE_API cadre_status_code cadre_route(cadre_context* context, const cadre_route_args* args);
+CADRE_API cadre_status_code cadre_route_workspace_size(cadre_context* context,
+                                                       const cadre_route_args* args,
+                                                       size_t* size_bytes);
+
+/* out[r] = x[source_row[r]], zeros where it is -1. See cadre::PermuteArgs (cadre/permute.h). */
+typedef struct cadre_permute_args {
+  size_t struct_size;
+  const cadre_tensor* x;          /* [t, h] */
+  const cadre_tensor* source_row; /* [m] of i32 or i64 */
+  const cadre_tensor* out;        /* [m, h] of x's type */
+  const cadre_call_options* options;
+} cadre_permute_args;
+
+CADRE_API void cadre_permute_args_init(cadre_permute_args* args, size_t struct_size);
+CADRE_API cadre_status_code cadre_permute(cadre_context* context, const cadre_permute_args* args);
+CADRE_API cadre_status_code cadre_permute_workspace_size(cadre_context* context,
+                                                         const cadre_permute_args* args,
+                                                         size_t* size_bytes);
+
+/* out[t] = sum of weights[t, j] * y[slot_row[t, j]] + shared[t] + residual[t]. See
+ * cadre::CombineArgs (cadre/combine.h). */
+typedef struct cadre_combine_args {
+  size_t struct_size;
+  const cadre_tensor* y;        /* [m, h] */
+  const cadre_tensor* slot_row; /* [t, top_k] of i32 or i64 */
+  const cadre_tensor* weights;  /* [t, top_k], or NULL */
+  const cadre_tensor* shared;   /* [t, h], or NULL */
+  const cadre_tensor* residual; /* [t, h], or NULL */
+  const cadre_tensor* out;      /* [t, h] */
+  const cadre_call_options* options;
+} cadre_combine_args;
+
+CADRE_API void cadre_combine_args_init(cadre_combine_args* args, size_t struct_size);
+CADRE_API cadre_status_code cadre_combine(cadre_context* context, const cadre_combine_args* args);
+CADRE_API cadre_status_code cadre_combine_workspace_size(cadre_context* context,
+                                                         const cadre_combine_args* args,
+                                                         size_t* size_bytes);
+
+/* dy[slot_row[t, j]] = weights[t, j] * dout[t]; dweights[t, j] = dot(dout[t], y[slot_row[t, j]]).
+ * See cadre::CombineGradArgs. */
+typedef struct cadre_combine_grad_args {
+  size_t struct_size;
+  const cadre_tensor* dout;       /* [t, h] */
+  const cadre_tensor* slot_row;   /* [t, top_k] */
+  const cadre_tensor* source_row; /* [m]; needed for dy */
+  const cadre_tensor* weights;    /* [t, top_k], or NULL */
+  const cadre_tensor* y;          /* [m, h]; needed for dweights */
+  const cadre_tensor* dy;         /* [m, h], or NULL */
+  const cadre_tensor* dweights;   /* [t, top_k], or NULL */
+  const cadre_call_options* options;
+} cadre_combine_grad_args;
+
+CADRE_API void cadre_combine_grad_args_init(cadre_combine_grad_args* args, size_t struct_size);
+CADRE_API cadre_status_code cadre_combine_grad(cadre_context* context,
+                                               const cadre_combine_grad_args* args);
+CADRE_API cadre_status_code cadre_combine_grad_workspace_size(cadre_context* context,
+                                                              const cadre_combine_grad_args* args,
+                                                              size_t* size_bytes);
+
 #ifdef __cplusplus
 }
 #endif

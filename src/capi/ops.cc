@@ -3,9 +3,7 @@
 #include "cadre/gmm.h"
 #include "cadre/grouped_gemm.h"
 #include "cadre/tgmm.h"
-#include "capi/convert.h"
-#include "capi/error.h"
-#include "capi/handles.h"
+#include "capi/call.h"
 
 using namespace cadre;  // NOLINT(google-build-using-namespace): this file is the C side
 
@@ -94,30 +92,7 @@ Status to_cpp(const cadre_bias_grad_args* given, BiasGradArgs* args) {
   return capi::call_options("bias_grad", c.options, &args->options);
 }
 
-/// Converts the arguments and calls `op(context, args)`.
-template <typename Args, typename CArgs, typename Op>
-cadre_status_code call(const char* function, cadre_context* context, const CArgs* given, Op op) {
-  return capi::guarded(function, [&]() -> Status {
-    if (context == nullptr) {
-      return Status::invalid(text(function, ": context = null, expected a context"));
-    }
-    Args args;
-    if (Status status = to_cpp(given, &args); !status.ok()) return status;
-    return op(context->context, args);
-  });
-}
-
-template <typename Args, typename CArgs, typename Op>
-cadre_status_code call_for_size(const char* function, cadre_context* context, const CArgs* given,
-                                size_t* size_bytes, Op op) {
-  return call<Args>(function, context, given, [&](Context& target, const Args& args) -> Status {
-    if (size_bytes == nullptr) {
-      return Status::invalid(
-          text(function, ": size_bytes = null, expected a place for the result"));
-    }
-    return op(target, args, size_bytes);
-  });
-}
+constexpr auto kToCpp = [](const auto* given, auto* args) { return to_cpp(given, args); };
 
 }  // namespace
 
@@ -136,12 +111,12 @@ void cadre_gmm_args_init(cadre_gmm_args* args, size_t struct_size) {
 }
 
 cadre_status_code cadre_gmm(cadre_context* context, const cadre_gmm_args* args) {
-  return call<GmmArgs>("gmm", context, args, gmm);
+  return capi::call<GmmArgs>("gmm", context, args, kToCpp, gmm);
 }
 
 cadre_status_code cadre_gmm_workspace_size(cadre_context* context, const cadre_gmm_args* args,
                                            size_t* size_bytes) {
-  return call_for_size<GmmArgs>("gmm", context, args, size_bytes, gmm_workspace_size);
+  return capi::call_for_size<GmmArgs>("gmm", context, args, kToCpp, size_bytes, gmm_workspace_size);
 }
 
 void cadre_tgmm_args_init(cadre_tgmm_args* args, size_t struct_size) {
@@ -157,12 +132,13 @@ void cadre_tgmm_args_init(cadre_tgmm_args* args, size_t struct_size) {
 }
 
 cadre_status_code cadre_tgmm(cadre_context* context, const cadre_tgmm_args* args) {
-  return call<TgmmArgs>("tgmm", context, args, tgmm);
+  return capi::call<TgmmArgs>("tgmm", context, args, kToCpp, tgmm);
 }
 
 cadre_status_code cadre_tgmm_workspace_size(cadre_context* context, const cadre_tgmm_args* args,
                                             size_t* size_bytes) {
-  return call_for_size<TgmmArgs>("tgmm", context, args, size_bytes, tgmm_workspace_size);
+  return capi::call_for_size<TgmmArgs>("tgmm", context, args, kToCpp, size_bytes,
+                                       tgmm_workspace_size);
 }
 
 void cadre_grouped_gemm_args_init(cadre_grouped_gemm_args* args, size_t struct_size) {
@@ -177,14 +153,14 @@ void cadre_grouped_gemm_args_init(cadre_grouped_gemm_args* args, size_t struct_s
 }
 
 cadre_status_code cadre_grouped_gemm(cadre_context* context, const cadre_grouped_gemm_args* args) {
-  return call<GroupedGemmArgs>("grouped_gemm", context, args, grouped_gemm);
+  return capi::call<GroupedGemmArgs>("grouped_gemm", context, args, kToCpp, grouped_gemm);
 }
 
 cadre_status_code cadre_grouped_gemm_workspace_size(cadre_context* context,
                                                     const cadre_grouped_gemm_args* args,
                                                     size_t* size_bytes) {
-  return call_for_size<GroupedGemmArgs>("grouped_gemm", context, args, size_bytes,
-                                        grouped_gemm_workspace_size);
+  return capi::call_for_size<GroupedGemmArgs>("grouped_gemm", context, args, kToCpp, size_bytes,
+                                              grouped_gemm_workspace_size);
 }
 
 void cadre_bias_grad_args_init(cadre_bias_grad_args* args, size_t struct_size) {
@@ -198,12 +174,12 @@ void cadre_bias_grad_args_init(cadre_bias_grad_args* args, size_t struct_size) {
 }
 
 cadre_status_code cadre_bias_grad(cadre_context* context, const cadre_bias_grad_args* args) {
-  return call<BiasGradArgs>("bias_grad", context, args, bias_grad);
+  return capi::call<BiasGradArgs>("bias_grad", context, args, kToCpp, bias_grad);
 }
 
 cadre_status_code cadre_bias_grad_workspace_size(cadre_context* context,
                                                  const cadre_bias_grad_args* args,
                                                  size_t* size_bytes) {
-  return call_for_size<BiasGradArgs>("bias_grad", context, args, size_bytes,
-                                     bias_grad_workspace_size);
+  return capi::call_for_size<BiasGradArgs>("bias_grad", context, args, kToCpp, size_bytes,
+                                           bias_grad_workspace_size);
 }

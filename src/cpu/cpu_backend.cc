@@ -10,6 +10,7 @@
 #include "cpu/gemm_item.h"
 #include "cpu/kernel_table.h"
 #include "cpu/packed_weights.h"
+#include "cpu/rows.h"
 #include "cpu/threads.h"
 
 namespace cadre::cpu {
@@ -56,6 +57,11 @@ class CpuBackend final : public plan::Backend {
     }
     Isa isa = Isa::kScalar;
     if (Status status = resolve_isa(wanted, &isa); !status.ok()) return status;
+    if (plan::is_row_op(problem.op)) {
+      *config = {.kernel = std::string(kPrefix).append(name_of(isa)),
+                 .threads = usable_threads(context.num_threads)};
+      return {};
+    }
     const GemmKernel* kernel =
         find_kernel(isa, problem.lhs.dtype, problem.rhs.dtype, problem.compute);
     const Blocking blocking = make_blocking(*kernel, cache_sizes());
@@ -92,17 +98,28 @@ class CpuBackend final : public plan::Backend {
     return bias_grad(problem, args, offsets, plan);
   }
 
+  Status run_rows(detail::ContextState& /*context*/, const plan::Problem& problem,
+                  const plan::Config& config, const plan::RowCall& call,
+                  const CallOptions& /*options*/) const override {
+    Isa isa = Isa::kScalar;
+    if (Status status = resolve_isa(isa_name(config), &isa); !status.ok()) return status;
+    return cpu::run_rows(problem, call, find_row_kernel(isa), config.threads);
+  }
+
   Status pack_weights(const detail::ContextState& context, const PackWeightsArgs& args,
                       DType compute, std::unique_ptr<PackedWeights::State>* packed) const override {
     return make_packed_weights(context, args, compute, packed);
   }
 
  private:
+  static std::string_view isa_name(const plan::Config& config) {
+    return std::string_view(config.kernel).substr(kPrefix.size());
+  }
+
   static Status make_plan(const plan::Config& config, DType lhs, const plan::Problem& problem,
                           GemmPlan* plan) {
     Isa isa = Isa::kScalar;
-    const std::string_view isa_name = std::string_view(config.kernel).substr(kPrefix.size());
-    if (Status status = resolve_isa(isa_name, &isa); !status.ok()) return status;
+    if (Status status = resolve_isa(isa_name(config), &isa); !status.ok()) return status;
     plan->kernel = find_kernel(isa, lhs, problem.rhs.dtype, problem.compute);
     plan->blocking = make_blocking(*plan->kernel, cache_sizes());
     plan->threads = config.threads;

@@ -163,6 +163,12 @@ void lower(const Problem& problem, const Operands& operands, LoweredCall* call) 
     case plan::Op::kGroupedGemm:
       lower_grouped_gemm(problem, operands, call);
       break;
+    case plan::Op::kRoute:
+    case plan::Op::kPermute:
+    case plan::Op::kCombine:
+    case plan::Op::kCombineGrad:
+    case plan::Op::kSelectExperts:
+    case plan::Op::kSelectExpertsGrad:
     case plan::Op::kBiasGrad:
       break;
   }

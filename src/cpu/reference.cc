@@ -7,6 +7,7 @@
 #include "core/convert.h"
 #include "core/text.h"
 #include "cpu/gemm_item.h"
+#include "cpu/reference_rows.h"
 
 namespace cadre::cpu {
 namespace {
@@ -120,6 +121,13 @@ class ReferenceBackend final : public plan::Backend {
   Status run_bias_grad(detail::ContextState& /*context*/, const plan::Problem& problem,
                        const plan::Config& /*config*/, const BiasGradArgs& args,
                        const std::vector<int64_t>& offsets) const override;
+
+  Status run_rows(detail::ContextState& /*context*/, const plan::Problem& problem,
+                  const plan::Config& /*config*/, const plan::RowCall& call,
+                  const CallOptions& /*options*/) const override {
+    reference_rows(problem, call);
+    return {};
+  }
 };
 
 double value_at(const TensorView& vector, int64_t index) {

@@ -192,6 +192,22 @@ class CudaBackend final : public plan::Backend {
     return session.end();
   }
 
+  Status run_rows(detail::ContextState& context, const plan::Problem& problem,
+                  const plan::Config& config, const plan::RowCall& call,
+                  const CallOptions& options) const override {
+    const KernelFamily* family = family_of(config.kernel);
+    if (family == nullptr) return unknown_kernel(problem, config);
+    Session session(context, problem, options);
+    if (Status status = session.begin(family->scratch_bytes(problem, config)); !status.ok()) {
+      return status;
+    }
+    if (Status status = check_memory(session.launch(), call, options); !status.ok()) return status;
+    if (Status status = family->launch_rows(session.launch(), problem, call); !status.ok()) {
+      return status;
+    }
+    return session.end();
+  }
+
   Status check(detail::ContextState& context, Device device, void* stream) const override {
     if (device.kind != DeviceKind::kCuda) return {};
     return check_status_word(context, device.index, static_cast<cudaStream_t>(stream));

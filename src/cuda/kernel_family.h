@@ -13,6 +13,7 @@
 #include "plan/config.h"
 #include "plan/operands.h"
 #include "plan/problem.h"
+#include "plan/row_call.h"
 
 namespace cadre::cuda {
 
@@ -48,6 +49,11 @@ class KernelFamily {
                                   const plan::Config& /*config*/, const BiasGradArgs& /*args*/,
                                   const std::vector<int64_t>& /*host_offsets*/) const {
     return Status::internal("bias_grad: this kernel family has no bias_grad");
+  }
+
+  virtual Status launch_rows(const Launch& launch, const plan::Problem& /*problem*/,
+                             const plan::RowCall& /*call*/) const {
+    return Status::internal(text(launch.op, ": this kernel family has no row ops"));
   }
 };
 

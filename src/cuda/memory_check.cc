@@ -75,6 +75,53 @@ Status check_memory(const Launch& launch, const plan::Operands& operands,
   return checks.status();
 }
 
+Status check_memory(const Launch& launch, const plan::RowCall& call, const CallOptions& options) {
+  PointerChecks checks(launch);
+  std::visit(plan::EachOf{[&](const RouteArgs* args) {
+                            checks.view("expert_ids", args->expert_ids);
+                            checks.view("group_sizes", args->group_sizes);
+                            checks.view("source_row", args->source_row);
+                            checks.view("slot_row", args->slot_row);
+                          },
+                          [&](const PermuteArgs* args) {
+                            checks.view("x", args->x);
+                            checks.view("source_row", args->source_row);
+                            checks.view("out", args->out);
+                          },
+                          [&](const CombineArgs* args) {
+                            checks.view("y", args->y);
+                            checks.view("slot_row", args->slot_row);
+                            checks.view("weights", args->weights);
+                            checks.view("shared", args->shared);
+                            checks.view("residual", args->residual);
+                            checks.view("out", args->out);
+                          },
+                          [&](const CombineGradArgs* args) {
+                            checks.view("dout", args->dout);
+                            checks.view("slot_row", args->slot_row);
+                            checks.view("source_row", args->source_row);
+                            checks.view("weights", args->weights);
+                            checks.view("y", args->y);
+                            checks.view("dy", args->dy);
+                            checks.view("dweights", args->dweights);
+                          },
+                          [&](const SelectExpertsArgs* args) {
+                            checks.view("logits", args->logits);
+                            checks.view("correction_bias", args->correction_bias);
+                            checks.view("expert_ids", args->expert_ids);
+                            checks.view("weights", args->weights);
+                          },
+                          [&](const SelectExpertsGradArgs* args) {
+                            checks.view("logits", args->logits);
+                            checks.view("expert_ids", args->expert_ids);
+                            checks.view("dweights", args->dweights);
+                            checks.view("dlogits", args->dlogits);
+                          }},
+             call);
+  checks.pointer("options.workspace", options.workspace);
+  return checks.status();
+}
+
 Status check_memory(const Launch& launch, const BiasGradArgs& args) {
   PointerChecks checks(launch);
   checks.view("dy", args.dy);

@@ -29,6 +29,8 @@ std::string_view describe(plan::DeviceFault fault) {
     case plan::DeviceFault::kExtent:
       return "a per-group dimension or offset was out of range or didn't match; its group was left "
              "out";
+    case plan::DeviceFault::kRowIndex:
+      return "a row index was neither -1 nor the index of a row; it counted as -1";
   }
   return "an unknown fault was reported";
 }

@@ -16,6 +16,7 @@
 #include "plan/context_state.h"
 #include "plan/operands.h"
 #include "plan/problem.h"
+#include "plan/row_call.h"
 
 namespace cadre::plan {
 
@@ -47,6 +48,11 @@ class Backend {
   virtual Status run_bias_grad(detail::ContextState& context, const Problem& problem,
                                const Config& config, const BiasGradArgs& args,
                                const std::vector<int64_t>& host_offsets) const = 0;
+
+  /// Any op of plan/row_call.h.
+  virtual Status run_rows(detail::ContextState& context, const Problem& problem,
+                          const Config& config, const RowCall& call,
+                          const CallOptions& options) const = 0;
 
   /// Packs weights that have been checked for products with lhs of args.lhs_dtype, summed in
   /// `compute`.

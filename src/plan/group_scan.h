@@ -33,6 +33,7 @@ enum class DeviceFault : int32_t {
   kGroupOffset = 3,  ///< group_offset < 0 or group_offset + local groups above num_groups
   kSumNotRows = 4,   ///< tail is forbidden and the sum isn't m
   kExtent = 5,       ///< grouped_gemm: a per-group dimension or offset out of range or unequal
+  kRowIndex = 6,     ///< a row index below -1 or beyond the rows there are
 };
 
 }  // namespace cadre::plan

@@ -26,6 +26,18 @@ std::string_view name_of(Op op) {
       return "grouped_gemm";
     case Op::kBiasGrad:
       return "bias_grad";
+    case Op::kRoute:
+      return "route";
+    case Op::kPermute:
+      return "permute";
+    case Op::kCombine:
+      return "combine";
+    case Op::kCombineGrad:
+      return "combine_grad";
+    case Op::kSelectExperts:
+      return "select_experts";
+    case Op::kSelectExpertsGrad:
+      return "select_experts_grad";
   }
   return "unknown";
 }

@@ -11,9 +11,23 @@
 
 namespace cadre::plan {
 
-enum class Op : int32_t { kGmm, kTgmm, kGroupedGemm, kBiasGrad };
+enum class Op : int32_t {
+  kGmm,
+  kTgmm,
+  kGroupedGemm,
+  kBiasGrad,
+  kRoute,
+  kPermute,
+  kCombine,
+  kCombineGrad,
+  kSelectExperts,
+  kSelectExpertsGrad,
+};
 
 std::string_view name_of(Op op);
+
+/// The ops of plan/row_call.h.
+constexpr bool is_row_op(Op op) { return op >= Op::kRoute; }
 
 /// How an operand lies in memory.
 struct OperandLayout {
@@ -34,6 +48,7 @@ struct OperandLayout {
 /// gmm: lhs [m,k] rows, rhs [g,k,n], out [m,n]. tgmm: lhs [m,k], rhs [m,n] rows, out [g,k,n].
 /// grouped_gemm: lhs = A, rhs = B, out = D; m, k, n are the largest of any group.
 /// bias_grad: lhs = dy [m,n], out = dbias; k is 0.
+/// Row ops: m rows of n elements, k slots of each token; lhs is the operand that gives the dims.
 struct Problem {
   Op op = Op::kGmm;
   Device device{};

@@ -28,18 +28,22 @@ enum class Fault {
   kRowScaleIgnored,
   kBiasScaleIgnored,
   kLastColumnMissing,
-  kDepthRoundedDown,        ///< the last k % 8 terms are missing
-  kEmptyGroupUnwritten,     ///< tgmm skips a group without rows
-  kTransposedGradient,      ///< tgmm writes [n, k] where [k, n] was asked for
-  kPaddingWritten,          ///< one element behind each row of the output
-  kInt8InFloat,             ///< int8 sums pass through f32
-  kFirstPointerForAll,      ///< a list's first matrix serves every group
-  kRoundsTowardsZero,       ///< bf16 by cutting bits off
-  kAccumulatesInOutput,     ///< partial sums are rounded to the output's type
-  kNotRepeatable,           ///< every second call differs in a last bit
-  kDependsOnRowCount,       ///< the last bit of a row depends on m
-  kBiasGradReadsTail,       ///< the last group takes the tail's rows, too
-  kScaleGradientKeepsTail,  ///< dbias_scale isn't zeroed where no group is
+  kDepthRoundedDown,         ///< the last k % 8 terms are missing
+  kEmptyGroupUnwritten,      ///< tgmm skips a group without rows
+  kTransposedGradient,       ///< tgmm writes [n, k] where [k, n] was asked for
+  kPaddingWritten,           ///< one element behind each row of the output
+  kInt8InFloat,              ///< int8 sums pass through f32
+  kFirstPointerForAll,       ///< a list's first matrix serves every group
+  kRoundsTowardsZero,        ///< bf16 by cutting bits off
+  kAccumulatesInOutput,      ///< partial sums are rounded to the output's type
+  kNotRepeatable,            ///< every second call differs in a last bit
+  kDependsOnRowCount,        ///< the last bit of a row depends on m
+  kBiasGradReadsTail,        ///< the last group takes the tail's rows, too
+  kScaleGradientKeepsTail,   ///< dbias_scale isn't zeroed where no group is
+  kRouteUnstable,            ///< two rows of an expert change places
+  kRoutePadsSource,          ///< rows of nobody name token 0 instead of none
+  kCombineReadsDropped,      ///< 0 * NaN of a dropped row reaches its token
+  kCombineGradKeepsDropped,  ///< dy isn't zeroed in rows of nobody
 };
 
 class FaultyBackend final : public plan::Backend {
@@ -58,6 +62,9 @@ class FaultyBackend final : public plan::Backend {
   Status run_bias_grad(detail::ContextState& context, const plan::Problem& problem,
                        const plan::Config& config, const BiasGradArgs& args,
                        const std::vector<int64_t>& host_offsets) const override;
+  Status run_rows(detail::ContextState& context, const plan::Problem& problem,
+                  const plan::Config& config, const plan::RowCall& call,
+                  const CallOptions& options) const override;
 
  private:
   Fault fault_ = Fault::kNone;

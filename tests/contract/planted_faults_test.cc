@@ -7,6 +7,7 @@
 #include "backend/registry.h"
 #include "tests/contract/contract.h"
 #include "tests/contract/faulty_backend.h"
+#include "tests/contract/row_checks.h"
 #include "verify/case_call.h"
 #include "verify/differential.h"
 
@@ -68,6 +69,10 @@ const Planted kPlanted[] = {
     {"BiasGradReadsTail", Fault::kBiasGradReadsTail, bias_grad::sums_rows_of_each_group, kF32},
     {"ScaleGradientKeepsTail", Fault::kScaleGradientKeepsTail, bias_grad::gradient_of_bias_scale,
      kF32},
+    {"RouteUnstable", Fault::kRouteUnstable, route::sorts_slots_by_expert, kF32},
+    {"RoutePadsSource", Fault::kRoutePadsSource, route::drops_ids_out_of_range, kF32},
+    {"CombineReadsDropped", Fault::kCombineReadsDropped, combine::dropped_slots_are_not_read, kF32},
+    {"CombineGradKeepsDropped", Fault::kCombineGradKeepsDropped, combine::gradients, kF32},
 };
 
 FaultyBackend& faulty_backend() {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "cuda/rows/launchers.h"
 #include "cuda/sm80/launchers.h"
 #include "cuda/sm80/mma_shape.h"
 #include "cuda/sm80/prepare.h"
@@ -21,8 +22,38 @@ constexpr std::string_view kTf32 = "sm80/tf32";
 constexpr std::string_view kF32 = "sm80/f32";
 constexpr std::string_view kF64 = "sm80/f64";
 constexpr std::string_view kBiasGrad = "sm80/bias_grad";
-constexpr std::array kKernels = {kMmaEven, kMmaWide, kMmaDeep, kMma,     kInt8,
-                                 kTf32,    kF32,     kF64,     kBiasGrad};
+constexpr std::string_view kRoute = "sm80/route";
+constexpr std::string_view kPermute = "sm80/permute";
+constexpr std::string_view kCombine = "sm80/combine";
+constexpr std::string_view kCombineGrad = "sm80/combine_grad";
+constexpr std::string_view kSelectExperts = "sm80/select_experts";
+constexpr std::string_view kSelectExpertsGrad = "sm80/select_experts_grad";
+constexpr std::array kKernels = {
+    kMmaEven, kMmaWide, kMmaDeep,     kMma,           kInt8,
+    kTf32,    kF32,     kF64,         kBiasGrad,      kRoute,
+    kPermute, kCombine, kCombineGrad, kSelectExperts, kSelectExpertsGrad};
+
+/// The kernel of an op that has one alone; empty for products.
+std::string_view only_kernel_of(plan::Op op) {
+  switch (op) {
+    case plan::Op::kBiasGrad:
+      return kBiasGrad;
+    case plan::Op::kRoute:
+      return kRoute;
+    case plan::Op::kPermute:
+      return kPermute;
+    case plan::Op::kCombine:
+      return kCombine;
+    case plan::Op::kCombineGrad:
+      return kCombineGrad;
+    case plan::Op::kSelectExperts:
+      return kSelectExperts;
+    case plan::Op::kSelectExpertsGrad:
+      return kSelectExpertsGrad;
+    default:
+      return {};
+  }
+}
 
 /// Both operands of one 16-bit type: what the tensor cores take as it is.
 bool is_16bit_pair(const plan::Problem& problem) {
@@ -118,7 +149,7 @@ bool fills_even_tiles(const plan::Problem& problem, const cuda::DeviceProperties
 /// K in one order.
 std::vector<std::string_view> candidates(const plan::Problem& problem,
                                          const cuda::DeviceProperties& device) {
-  if (problem.op == plan::Op::kBiasGrad) return {kBiasGrad};
+  if (const std::string_view only = only_kernel_of(problem.op); !only.empty()) return {only};
   if (problem.compute == DType::kI32) return {kInt8};
   if (problem.compute == DType::kF64) return {kF64};
   if (is_16bit_pair(problem)) {
@@ -250,13 +281,16 @@ class PortableFamily final : public cuda::KernelFamily {
     if (pinned != nullptr && std::find(names.begin(), names.end(), pinned) == names.end()) {
       return Status::unsupported(text(pinned, " doesn't compute such a problem"));
     }
-    *config = config_of(pinned != nullptr ? std::string_view(pinned) : names.front());
+    const std::string_view kernel = pinned != nullptr ? std::string_view(pinned) : names.front();
+    *config = plan::is_row_op(problem.op) ? plan::Config{.kernel = std::string(kernel)}
+                                          : config_of(kernel);
     return {};
   }
 
   size_t scratch_bytes(const plan::Problem& problem,
                        const plan::Config& /*config*/) const override {
     if (problem.op == plan::Op::kBiasGrad) return 0;
+    if (plan::is_row_op(problem.op)) return rows::scratch_bytes(problem);
     return GroupEntries::bytes(problem.num_local_groups);
   }
 
@@ -291,6 +325,11 @@ class PortableFamily final : public cuda::KernelFamily {
                           const plan::Config& /*config*/, const BiasGradArgs& args,
                           const std::vector<int64_t>& host_offsets) const override {
     return sm80::launch_bias_grad(launch, problem, args, host_offsets);
+  }
+
+  Status launch_rows(const cuda::Launch& launch, const plan::Problem& problem,
+                     const plan::RowCall& call) const override {
+    return rows::launch(launch, problem, call);
   }
 };
 

@@ -1,0 +1,109 @@
+// The row ops, each written as its definition.
+#include "cpu/reference_rows.h"
+
+#include "cpu/expert_choice.h"
+#include "cpu/row_indices.h"
+
+namespace cadre::cpu {
+namespace {
+
+void route(const RouteArgs& args) {
+  const int64_t tokens = args.expert_ids.shape[0];
+  const int64_t top_k = args.expert_ids.shape[1];
+  const int64_t num_experts = args.group_sizes.shape[0];
+  for (int64_t row = 0; row < tokens * top_k; ++row) {
+    set_index(args.source_row, row * args.source_row.strides[0], -1);
+    set_index(args.slot_row,
+              row / top_k * args.slot_row.strides[0] + row % top_k * args.slot_row.strides[1], -1);
+  }
+  int64_t row = 0;
+  for (int64_t expert = 0; expert < num_experts; ++expert) {
+    const int64_t first = row;
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t j = 0; j < top_k; ++j) {
+        if (index_at(args.expert_ids, t, j) != expert) continue;
+        set_index(args.source_row, row * args.source_row.strides[0], t);
+        set_index(args.slot_row, t * args.slot_row.strides[0] + j * args.slot_row.strides[1], row);
+        ++row;
+      }
+    }
+    set_index(args.group_sizes, expert * args.group_sizes.strides[0], row - first);
+  }
+}
+
+void permute(const PermuteArgs& args) {
+  const auto size = size_of(args.x.dtype);
+  for (int64_t row = 0; row < args.out.shape[0]; ++row) {
+    const int64_t from = index_at(args.source_row, row);
+    for (int64_t col = 0; col < args.out.shape[1]; ++col) {
+      char* to = address_at(args.out, row, col);
+      if (from < 0) {
+        std::memset(to, 0, size);
+      } else {
+        std::memcpy(to, address_at(args.x, from, col), size);
+      }
+    }
+  }
+}
+
+void combine(const CombineArgs& args) {
+  for (int64_t t = 0; t < args.out.shape[0]; ++t) {
+    for (int64_t col = 0; col < args.out.shape[1]; ++col) {
+      double sum = 0;
+      for (int64_t j = 0; j < args.slot_row.shape[1]; ++j) {
+        const int64_t row = index_at(args.slot_row, t, j);
+        if (row < 0) continue;
+        const double weight = args.weights.given() ? value_at(args.weights, t, j) : 1.0;
+        sum += weight * value_at(args.y, row, col);
+      }
+      if (args.shared.given()) sum += value_at(args.shared, t, col);
+      if (args.residual.given()) sum += value_at(args.residual, t, col);
+      set_value(args.out, t, col, sum);
+    }
+  }
+}
+
+void combine_grad(const CombineGradArgs& args) {
+  const int64_t width = args.dout.shape[1];
+  for (int64_t row = 0; args.dy.given() && row < args.dy.shape[0]; ++row) {
+    const int64_t token = index_at(args.source_row, row);
+    const int64_t slot = token < 0 ? -1 : slot_of_row(args.slot_row, token, row);
+    const bool weighed = slot >= 0 && args.weights.given();
+    for (int64_t col = 0; col < width; ++col) {
+      const double weight = weighed ? value_at(args.weights, token, slot) : 1.0;
+      set_value(args.dy, row, col, slot < 0 ? 0.0 : weight * value_at(args.dout, token, col));
+    }
+  }
+  for (int64_t t = 0; args.dweights.given() && t < args.dweights.shape[0]; ++t) {
+    for (int64_t j = 0; j < args.dweights.shape[1]; ++j) {
+      const int64_t row = index_at(args.slot_row, t, j);
+      double sum = 0;
+      for (int64_t col = 0; row >= 0 && col < width; ++col) {
+        sum += value_at(args.dout, t, col) * value_at(args.y, row, col);
+      }
+      set_value(args.dweights, t, j, sum);
+    }
+  }
+}
+
+}  // namespace
+
+void reference_rows(const plan::Problem& /*problem*/, const plan::RowCall& call) {
+  std::visit(plan::EachOf{[](const RouteArgs* args) { route(*args); },
+                          [](const PermuteArgs* args) { permute(*args); },
+                          [](const CombineArgs* args) { combine(*args); },
+                          [](const CombineGradArgs* args) { combine_grad(*args); },
+                          [](const SelectExpertsArgs* args) {
+                            for (int64_t t = 0; t < args->logits.shape[0]; ++t) {
+                              select_experts_of<double>(*args, t);
+                            }
+                          },
+                          [](const SelectExpertsGradArgs* args) {
+                            for (int64_t t = 0; t < args->logits.shape[0]; ++t) {
+                              select_experts_grad_of<double>(*args, t);
+                            }
+                          }},
+             call);
+}
+
+}  // namespace cadre::cpu

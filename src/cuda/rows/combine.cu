@@ -1,0 +1,269 @@
+// combine: a thread owns eight columns of a token and adds its rows slot by slot. combine_grad: a
+// warp owns a row of dy, or a slot of dweights.
+#include <algorithm>
+
+#include "cuda/rows/indices.cuh"
+#include "cuda/rows/launchers.h"
+#include "cuda/rows/row_view.h"
+#include "cuda/sm80/elements.cuh"
+
+namespace cadre::rows {
+namespace {
+
+using sm80::kRun;
+
+constexpr int kThreads = 256;
+/// Rows of a token that are loaded before the first is added.
+constexpr int kSlotsAhead = 4;
+
+__device__ __forceinline__ float product(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double product(double a, double b) { return __dmul_rn(a, b); }
+__device__ __forceinline__ float sum_of(float a, float b) { return __fadd_rn(a, b); }
+__device__ __forceinline__ double sum_of(double a, double b) { return __dadd_rn(a, b); }
+
+template <typename Compute>
+__device__ __forceinline__ Compute element(const RowView& view, int64_t row, int64_t col) {
+  return sm80::load_element<Compute>(view.data, view.dtype,
+                                     row * view.row_stride + col * view.col_stride);
+}
+
+/// Columns [col, col + count) of a row of type T.
+template <typename T, typename Compute>
+__device__ __forceinline__ void load_columns(const RowView& view, int64_t row, int64_t col,
+                                             int count, Compute (&values)[kRun]) {
+  const T* at =
+      reinterpret_cast<const T*>(view.data) + row * view.row_stride + col * view.col_stride;
+  sm80::load_run(at, view.col_stride, count, view.vectors, values);
+}
+
+template <typename Compute>
+__device__ __forceinline__ void add_columns(const RowView& view, int64_t row, int64_t col,
+                                            int count, Compute (&sums)[kRun]) {
+  if (view.data == nullptr) return;
+  Compute values[kRun];
+  sm80::with_float_type(view.dtype,
+                        [&]<typename T>(T) { load_columns<T>(view, row, col, count, values); });
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) sums[i] = sum_of(sums[i], values[i]);
+}
+
+template <typename Compute>
+__device__ __forceinline__ void store_columns(const RowView& view, int64_t row, int64_t col,
+                                              int count, const Compute (&values)[kRun]) {
+  sm80::with_float_type(view.dtype, [&]<typename T>(T) {
+    T* at = reinterpret_cast<T*>(view.data) + row * view.row_stride + col * view.col_stride;
+    sm80::store_run(at, view.col_stride, count, view.vectors, values);
+  });
+}
+
+struct CombineArguments {
+  RowView y, weights, shared, residual, out;
+  IndexView slot_row;
+  int64_t m, t, top_k, width;
+  int64_t runs_of_row;
+  int32_t* fault;
+};
+
+template <typename T, typename Compute>
+__global__ void __launch_bounds__(kThreads)
+    combine_kernel(const __grid_constant__ CombineArguments args) {
+  const int64_t runs = args.t * args.runs_of_row;
+  for (int64_t run = int64_t{blockIdx.x} * kThreads + threadIdx.x; run < runs;
+       run += int64_t{gridDim.x} * kThreads) {
+    const int64_t token = run / args.runs_of_row;
+    const int64_t col = run % args.runs_of_row * kRun;
+    const int count = static_cast<int>(min(args.width - col, int64_t{kRun}));
+    Compute sums[kRun] = {};
+    for (int64_t first = 0; first < args.top_k; first += kSlotsAhead) {
+      int64_t rows[kSlotsAhead];
+      Compute weights[kSlotsAhead];
+#pragma unroll
+      for (int i = 0; i < kSlotsAhead; ++i) {
+        const int64_t slot = first + i;
+        rows[i] =
+            slot < args.top_k ? checked_row(args.slot_row.at(token, slot), args.m, args.fault) : -1;
+        weights[i] = args.weights.data != nullptr && rows[i] >= 0
+                         ? element<Compute>(args.weights, token, slot)
+                         : Compute{1};
+      }
+#pragma unroll
+      for (int i = 0; i < kSlotsAhead; ++i) {
+        if (rows[i] < 0) continue;
+        Compute values[kRun];
+        load_columns<T>(args.y, rows[i], col, count, values);
+#pragma unroll
+        for (int c = 0; c < kRun; ++c) sums[c] = sum_of(sums[c], product(weights[i], values[c]));
+      }
+    }
+    add_columns(args.shared, token, col, count, sums);
+    add_columns(args.residual, token, col, count, sums);
+    store_columns(args.out, token, col, count, sums);
+  }
+}
+
+struct CombineGradArguments {
+  RowView dout, weights, y, dy, dweights;
+  IndexView slot_row, source_row;
+  int64_t m, t, top_k, width;
+  int32_t* fault;
+};
+
+/// The slot of `token` that names `row`; -1 if none does. All lanes get it.
+__device__ __forceinline__ int64_t slot_of_row(const CombineGradArguments& args, int64_t token,
+                                               int64_t row) {
+  for (int64_t first = 0; first < args.top_k; first += 32) {
+    const int64_t slot = first + threadIdx.x % 32;
+    const bool found = slot < args.top_k && args.slot_row.at(token, slot) == row;
+    const unsigned lanes = __ballot_sync(0xffffffffu, found);
+    if (lanes != 0) return first + __ffs(static_cast<int>(lanes)) - 1;
+  }
+  return -1;
+}
+
+template <typename T, typename Compute>
+__device__ void write_dy(const CombineGradArguments& args, int64_t row) {
+  const int64_t token = checked_row(args.source_row.at(row), args.t, args.fault);
+  const int64_t slot = token < 0 ? -1 : slot_of_row(args, token, row);
+  const Compute weight = slot >= 0 && args.weights.data != nullptr
+                             ? element<Compute>(args.weights, token, slot)
+                             : Compute{1};
+#pragma unroll 4
+  for (int64_t col = threadIdx.x % 32 * kRun; col < args.width; col += 32 * kRun) {
+    const int count = static_cast<int>(min(args.width - col, int64_t{kRun}));
+    Compute values[kRun] = {};
+    if (slot >= 0) {
+      load_columns<T>(args.dout, token, col, count, values);
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) values[i] = product(weight, values[i]);
+    }
+    store_columns(args.dy, row, col, count, values);
+  }
+}
+
+/// Lanes sum their own columns, then in pairs: an order that depends on the width alone.
+template <typename T, typename Compute>
+__device__ void write_dweight(const CombineGradArguments& args, int64_t token, int64_t slot) {
+  const int64_t row = checked_row(args.slot_row.at(token, slot), args.m, args.fault);
+  Compute sum{};
+  for (int64_t col = threadIdx.x % 32 * kRun; row >= 0 && col < args.width; col += 32 * kRun) {
+    const int count = static_cast<int>(min(args.width - col, int64_t{kRun}));
+    Compute a[kRun];
+    Compute b[kRun];
+    load_columns<T>(args.dout, token, col, count, a);
+    sm80::with_float_type(args.y.dtype,
+                          [&]<typename Y>(Y) { load_columns<Y>(args.y, row, col, count, b); });
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) sum = sum_of(sum, product(a[i], b[i]));
+  }
+  for (int distance = 16; distance > 0; distance /= 2) {
+    sum = sum_of(sum, __shfl_xor_sync(0xffffffffu, sum, distance));
+  }
+  if (threadIdx.x % 32 != 0) return;
+  sm80::with_float_type(args.dweights.dtype, [&]<typename W>(W) {
+    reinterpret_cast<W*>(
+        args.dweights.data)[token * args.dweights.row_stride + slot * args.dweights.col_stride] =
+        sm80::narrow<W>(sum);
+  });
+}
+
+/// T is dout's type.
+template <typename T, typename Compute>
+__global__ void __launch_bounds__(kThreads)
+    combine_grad_kernel(const __grid_constant__ CombineGradArguments args) {
+  const int64_t rows = args.dy.data != nullptr ? args.m : 0;
+  const int64_t slots = args.dweights.data != nullptr ? args.t * args.top_k : 0;
+  const int64_t warps = int64_t{gridDim.x} * (kThreads / 32);
+  for (int64_t i = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32; i < rows + slots;
+       i += warps) {
+    if (i < rows) {
+      write_dy<T, Compute>(args, i);
+    } else {
+      write_dweight<T, Compute>(args, (i - rows) / args.top_k, (i - rows) % args.top_k);
+    }
+  }
+}
+
+unsigned blocks_for(const cuda::Launch& launch, int64_t useful) {
+  return static_cast<unsigned>(std::clamp<int64_t>(useful, 1, int64_t{launch.sm_count} * 16));
+}
+
+/// f(T{}, Compute{}) with the type of a matrix and the type to compute in.
+template <typename F>
+Status with_types(DType dtype, DType compute, F f) {
+  if (compute == DType::kF64) {
+    switch (dtype) {
+      case DType::kBF16:
+        return f(__nv_bfloat16{}, double{});
+      case DType::kF16:
+        return f(__half{}, double{});
+      case DType::kF32:
+        return f(float{}, double{});
+      default:
+        return f(double{}, double{});
+    }
+  }
+  switch (dtype) {
+    case DType::kBF16:
+      return f(__nv_bfloat16{}, float{});
+    case DType::kF16:
+      return f(__half{}, float{});
+    default:
+      return f(float{}, float{});
+  }
+}
+
+}  // namespace
+
+Status launch_combine(const cuda::Launch& launch, const plan::Problem& problem,
+                      const CombineArgs& call) {
+  const int64_t tokens = call.out.shape[0];
+  const CombineArguments args{.y = RowView::of(call.y),
+                              .weights = RowView::of(call.weights),
+                              .shared = RowView::of(call.shared),
+                              .residual = RowView::of(call.residual),
+                              .out = RowView::of(call.out),
+                              .slot_row = IndexView::of(call.slot_row),
+                              .m = problem.m,
+                              .t = tokens,
+                              .top_k = problem.k,
+                              .width = problem.n,
+                              .runs_of_row = (problem.n + kRun - 1) / kRun,
+                              .fault = launch.fault};
+  const int64_t runs = tokens * args.runs_of_row;
+  if (runs == 0) return {};
+  return with_types(call.y.dtype, problem.compute, [&]<typename T, typename C>(T, C) {
+    return cuda::launch_kernel(
+        launch, "sm80/combine", combine_kernel<T, C>,
+        {.blocks = blocks_for(launch, (runs + kThreads - 1) / kThreads), .threads = kThreads},
+        args);
+  });
+}
+
+Status launch_combine_grad(const cuda::Launch& launch, const plan::Problem& problem,
+                           const CombineGradArgs& call) {
+  const CombineGradArguments args{
+      .dout = RowView::of(call.dout),
+      .weights = RowView::of(call.weights),
+      .y = RowView::of(call.y),
+      .dy = RowView::of(call.dy),
+      .dweights = RowView::of(call.dweights),
+      .slot_row = IndexView::of(call.slot_row),
+      .source_row = call.source_row.given() ? IndexView::of(call.source_row) : IndexView{},
+      .m = problem.m,
+      .t = call.dout.shape[0],
+      .top_k = problem.k,
+      .width = problem.n,
+      .fault = launch.fault};
+  const int64_t warps =
+      (call.dy.given() ? args.m : 0) + (call.dweights.given() ? args.t * args.top_k : 0);
+  if (warps == 0) return {};
+  return with_types(call.dout.dtype, problem.compute, [&]<typename T, typename C>(T, C) {
+    return cuda::launch_kernel(
+        launch, "sm80/combine_grad", combine_grad_kernel<T, C>,
+        {.blocks = blocks_for(launch, (warps + kThreads / 32 - 1) / (kThreads / 32)),
+         .threads = kThreads},
+        args);
+  });
+}
+
+}  // namespace cadre::rows

@@ -1,0 +1,28 @@
+// Launchers of the row ops, for any GPU.
+#pragma once
+
+#include <cstddef>
+
+#include "cuda/launch.h"
+#include "plan/problem.h"
+#include "plan/row_call.h"
+
+namespace cadre::rows {
+
+/// Bytes of scratch that launch() uses.
+size_t scratch_bytes(const plan::Problem& problem);
+
+Status launch(const cuda::Launch& launch, const plan::Problem& problem, const plan::RowCall& call);
+
+Status launch_route(const cuda::Launch& launch, const RouteArgs& args);
+Status launch_permute(const cuda::Launch& launch, const PermuteArgs& args);
+Status launch_combine(const cuda::Launch& launch, const plan::Problem& problem,
+                      const CombineArgs& args);
+Status launch_combine_grad(const cuda::Launch& launch, const plan::Problem& problem,
+                           const CombineGradArgs& args);
+Status launch_select_experts(const cuda::Launch& launch, const plan::Problem& problem,
+                             const SelectExpertsArgs& args);
+Status launch_select_experts_grad(const cuda::Launch& launch, const plan::Problem& problem,
+                                  const SelectExpertsGradArgs& args);
+
+}  // namespace cadre::rows

@@ -1,0 +1,39 @@
+// The promises of the ops around the products. Types: lhs of the rows or logits that are read, rhs
+// of weights and biases, out of what is written.
+#pragma once
+
+#include "tests/contract/contract.h"
+
+namespace cadre::contract {
+
+const std::vector<DTypes>& row_types();
+
+namespace route {
+Failures sorts_slots_by_expert(const Subject& subject, const DTypes& types);
+Failures drops_ids_out_of_range(const Subject& subject, const DTypes& types);
+Failures indices_of_every_type_and_stride(const Subject& subject, const DTypes& types);
+Failures empty_things(const Subject& subject, const DTypes& types);
+}  // namespace route
+
+namespace permute {
+Failures copies_rows_by_index(const Subject& subject, const DTypes& types);
+Failures any_strides(const Subject& subject, const DTypes& types);
+}  // namespace permute
+
+namespace combine {
+Failures sums_weighted_rows(const Subject& subject, const DTypes& types);
+Failures dropped_slots_are_not_read(const Subject& subject, const DTypes& types);
+Failures any_strides(const Subject& subject, const DTypes& types);
+Failures tokens_are_batch_invariant(const Subject& subject, const DTypes& types);
+Failures gradients(const Subject& subject, const DTypes& types);
+Failures empty_things(const Subject& subject, const DTypes& types);
+}  // namespace combine
+
+namespace select_experts {
+Failures chooses_the_best(const Subject& subject, const DTypes& types);
+Failures keeps_to_the_best_groups(const Subject& subject, const DTypes& types);
+Failures ties_go_to_the_lower_index(const Subject& subject, const DTypes& types);
+Failures any_strides(const Subject& subject, const DTypes& types);
+}  // namespace select_experts
+
+}  // namespace cadre::contract
