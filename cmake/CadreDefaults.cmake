@@ -1,10 +1,12 @@
-# Defaults of a build: build type, ccache, warnings, sanitizers. Everything set for a directory is set only when cadre is
-# the top-level project; a parent project's choices are left alone.
+# Defaults of a build: build type, ccache, warnings, sanitizers. A parent project's choices are left alone.
+
+# Nobody wants unoptimised kernels by accident. This variable holds for cadre's own folders: a parent project that sets no
+# build type stays without one, and one that sets a build type, or -O by hand, gets what it asked for.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES AND NOT CMAKE_CXX_FLAGS MATCHES "-O")
+  set(CMAKE_BUILD_TYPE Release)
+endif()
 
 if(PROJECT_IS_TOP_LEVEL)
-  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
-    set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
-  endif()
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
   find_program(CADRE_CCACHE ccache)

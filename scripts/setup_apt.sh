@@ -8,9 +8,9 @@ set -euo pipefail
 declare -A groups=(
   [build]="g++:g++ cmake:cmake ninja-build:ninja ccache:ccache libfmt-dev libcli11-dev nlohmann-json3-dev"
   [test]="libgtest-dev libgmock-dev pkg-config:pkg-config binutils:nm python3:python3"
-  [lint]="clang-format:clang-format clang-tidy:clang-tidy libbenchmark-dev python3:python3"
+  [lint]="clang-format:clang-format clang-tidy:clang-tidy python3:python3"
   [tsan]="clang:clang++ libclang-rt-dev"
-  [bench]="libbenchmark-dev libopenblas-dev libdnnl-dev"
+  [bench]="libopenblas-dev libdnnl-dev"
 )
 
 installed() {

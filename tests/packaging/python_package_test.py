@@ -34,6 +34,25 @@ print(cadre.torch._shim.path)
 """
 
 
+# Stands for a system that has a C++ compiler and nothing else: CMake finds none of these ...
+PACKAGES = ("CLI11", "GTest", "fmt", "nlohmann_json")
+NO_OTHER_PACKAGES = [
+    word
+    for package in PACKAGES
+    for word in ("-C", f"cmake.define.CMAKE_DISABLE_FIND_PACKAGE_{package}=ON")
+]
+# ... and no file of the library includes them, though they may lie in /usr/include.
+HEADERS = ("/CLI/", "/gtest/", "/fmt/", "/nlohmann/")
+
+
+def check_included_headers(build):
+    """Reads what the compiler itself has noted of every file it compiled."""
+    included = succeed(["ninja", "-C", str(build), "-t", "deps"]).splitlines()
+    found = sorted({line.strip() for line in included if any(name in line for name in HEADERS)})
+    assert included and not found, f"the library includes {found}"
+    print(f"{len(included)} lines of dependencies, none of {', '.join(PACKAGES)}")
+
+
 def run(command, **environment):
     kept = {
         name: value
@@ -100,9 +119,11 @@ def main():
             str(work / "dist"),
             "-C",
             f"build-dir={work / 'build'}",
+            *NO_OTHER_PACKAGES,
             str(source),
         ]
     )
+    check_included_headers(work / "build")
     (wheel,) = (work / "dist").glob("*.whl")
     assert wheel.name.startswith("cadre_gmm-") and "-py3-none-" in wheel.name, wheel.name
     succeed([*pip, "install", "--no-deps", str(wheel)])
@@ -122,6 +143,7 @@ def main():
             "--no-deps",
             "-C",
             f"build-dir={work / 'build'}",
+            *NO_OTHER_PACKAGES,
             "--editable",
             str(source),
         ]
