@@ -1,60 +1,16 @@
 // cadre explain: which kernel a problem gets, and why each other one refused.
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "backend/registry.h"
+#include "backend/explain.h"
 #include "command.h"
-#include "core/text.h"
 #include "described_problem.h"
-#include "machine.h"
 
 namespace cadre::cli {
 namespace {
 
-struct Answer {
-  std::string backend{};
-  std::string kernel{};
-  bool takes = false;
-  std::string config{};  ///< printed Config, when it takes the problem
-  std::string reason{};  ///< when it refuses
-};
-
-struct Explanation {
-  plan::Problem problem{};
-  std::string chosen_backend{};  ///< empty: no backend takes it
-  plan::Config config{};
-  size_t workspace_bytes = 0;
-  std::vector<Answer> answers{};  ///< every kernel of every backend, each asked by name
-};
-
-Explanation explain(const Context& context, const plan::Problem& problem, const char* pinned) {
-  Explanation result{.problem = problem};
-  for (const auto& backend : backend::Registry::instance().backends()) {
-    const std::string name(backend->name());
-    const bool skipped = !context.state().backend.empty() && context.state().backend != name;
-    plan::Config config;
-    if (!skipped && result.chosen_backend.empty() &&
-        backend->choose(context.state(), problem, pinned, &config).ok()) {
-      result.chosen_backend = name;
-      result.config = config;
-      result.workspace_bytes = backend->workspace_size(problem, config);
-    }
-    for (const std::string& kernel : backend->kernels()) {
-      Answer answer{.backend = name, .kernel = kernel};
-      const Status status = backend->choose(context.state(), problem, kernel.c_str(), &config);
-      answer.takes = status.ok() && !skipped;
-      answer.config = status.ok() ? to_string(config) : "";
-      answer.reason = skipped ? text("not asked: the backend is set to ", context.state().backend)
-                              : status.message();
-      result.answers.push_back(answer);
-    }
-  }
-  return result;
-}
-
-nlohmann::json json_of(const Explanation& result) {
+nlohmann::json json_of(const backend::Explanation& result) {
   const plan::Problem& p = result.problem;
   const plan::Config& c = result.config;
   nlohmann::json document = {{"problem",
@@ -78,7 +34,7 @@ nlohmann::json json_of(const Explanation& result) {
                           {"split_k", c.split_k}, {"threads", c.threads}};
   }
   nlohmann::json answers = nlohmann::json::array();
-  for (const Answer& answer : result.answers) {
+  for (const backend::Answer& answer : result.answers) {
     answers.push_back({{"backend", answer.backend},
                        {"kernel", answer.kernel},
                        {"takes", answer.takes},
@@ -89,39 +45,6 @@ nlohmann::json json_of(const Explanation& result) {
   return document;
 }
 
-/// Behind the kernels of one backend that refuse for the same reason as the first.
-std::vector<Answer>::const_iterator end_of_same_refusal(std::vector<Answer>::const_iterator first,
-                                                        std::vector<Answer>::const_iterator end) {
-  if (first->takes) return first + 1;
-  return std::find_if(first + 1, end, [&](const Answer& answer) {
-    return answer.takes || answer.backend != first->backend || answer.reason != first->reason;
-  });
-}
-
-void print_text(const Explanation& result) {
-  fmt::print("Problem   {}\n", to_string(result.problem));
-  if (result.chosen_backend.empty()) {
-    fmt::print("Chosen    none: every kernel refuses\n");
-  } else {
-    fmt::print("Chosen    {} (backend {})\n", to_string(result.config), result.chosen_backend);
-    fmt::print("Workspace {} bytes\n", result.workspace_bytes);
-  }
-  fmt::print("\nEvery kernel, asked by name\n");
-  for (auto answer = result.answers.begin(); answer != result.answers.end();) {
-    const auto next = end_of_same_refusal(answer, result.answers.end());
-    const bool chosen =
-        answer->backend == result.chosen_backend && answer->kernel == result.config.kernel;
-    const std::string names =
-        next - answer > 1 ? fmt::format("{} kernels", next - answer) : answer->kernel;
-    fmt::print("  {} {:<12}{:<22}{}\n", chosen ? "*" : " ", answer->backend, names,
-               answer->takes ? "takes it: " + answer->config : "refuses: " + answer->reason);
-    answer = next;
-  }
-  if (result.problem.device.kind == DeviceKind::kCuda && !built_with_cuda()) {
-    fmt::print("\nThis build has no CUDA backend: configure with the preset cuda.\n");
-  }
-}
-
 int run(const ProblemDescription& description, const std::string& backend_name,
         const std::string& kernel, bool json) {
   const Context context(ContextOptions{.backend = backend_name});
@@ -130,11 +53,12 @@ int run(const ProblemDescription& description, const std::string& backend_name,
   if (Status status = make_problem(description, &problem); !status.ok()) {
     return report("explain", status);
   }
-  const Explanation result = explain(context, problem, kernel.empty() ? nullptr : kernel.c_str());
+  const backend::Explanation result =
+      backend::explain(context.state(), problem, kernel.empty() ? nullptr : kernel.c_str());
   if (json) {
     print_json(json_of(result));
   } else {
-    print_text(result);
+    fmt::print("{}", to_string(result));
   }
   return result.chosen_backend.empty() ? kUnavailable : kOk;
 }

@@ -410,6 +410,20 @@ CADRE_API cadre_status_code cadre_combine_grad_workspace_size(cadre_context* con
                                                               const cadre_combine_grad_args* args,
                                                               size_t* size_bytes);
 
+/* Which kernel a call would get and why each other one refuses it: several lines of text. Nothing
+ * is run, and no tensor is read but group sizes and pointers on the host. CADRE_UNSUPPORTED, with
+ * the text, when every kernel refuses. The text is valid until this thread's next call of these. */
+CADRE_API cadre_status_code cadre_gmm_explain(cadre_context* context, const cadre_gmm_args* args,
+                                              const char** explanation);
+CADRE_API cadre_status_code cadre_tgmm_explain(cadre_context* context, const cadre_tgmm_args* args,
+                                               const char** explanation);
+CADRE_API cadre_status_code cadre_grouped_gemm_explain(cadre_context* context,
+                                                       const cadre_grouped_gemm_args* args,
+                                                       const char** explanation);
+CADRE_API cadre_status_code cadre_bias_grad_explain(cadre_context* context,
+                                                    const cadre_bias_grad_args* args,
+                                                    const char** explanation);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,13 +1,18 @@
-// From the structs of the C ABI to the C++ API, and the versioning of those structs.
+// From the structs of the C ABI to the C++ API (those of the ops: ops.cc), and the versioning of
+// those structs.
 #pragma once
 
 #include <algorithm>
 #include <cstring>
 #include <string_view>
 
+#include "cadre/bias_grad.h"
 #include "cadre/c_api.h"
 #include "cadre/context.h"
+#include "cadre/gmm.h"
+#include "cadre/grouped_gemm.h"
 #include "cadre/tensor.h"
+#include "cadre/tgmm.h"
 #include "core/text.h"
 
 namespace cadre::capi {
@@ -19,6 +24,12 @@ GroupScalars scalars(double uniform, const cadre_tensor* per_group);
 GroupOffset group_offset(int64_t value, const void* on_device, cadre_dtype dtype, Device device);
 Status call_options(std::string_view function, const cadre_call_options* options,
                     CallOptions* result);
+
+/// The arguments of an op, or kInvalid for a struct of another version.
+Status to_cpp(const cadre_gmm_args* given, GmmArgs* args);
+Status to_cpp(const cadre_tgmm_args* given, TgmmArgs* args);
+Status to_cpp(const cadre_grouped_gemm_args* given, GroupedGemmArgs* args);
+Status to_cpp(const cadre_bias_grad_args* given, BiasGradArgs* args);
 
 /// Copies what the caller's version of a struct holds over this library's defaults, which `init`
 /// writes. `oldest` is the size the struct had in its first release.

@@ -5,9 +5,7 @@
 #include "cadre/tgmm.h"
 #include "capi/call.h"
 
-using namespace cadre;  // NOLINT(google-build-using-namespace): this file is the C side
-
-namespace {
+namespace cadre::capi {
 
 Status to_cpp(const cadre_gmm_args* given, GmmArgs* args) {
   cadre_gmm_args c;
@@ -92,7 +90,13 @@ Status to_cpp(const cadre_bias_grad_args* given, BiasGradArgs* args) {
   return capi::call_options("bias_grad", c.options, &args->options);
 }
 
-constexpr auto kToCpp = [](const auto* given, auto* args) { return to_cpp(given, args); };
+}  // namespace cadre::capi
+
+using namespace cadre;  // NOLINT(google-build-using-namespace): this file is the C side
+
+namespace {
+
+constexpr auto kToCpp = [](const auto* given, auto* args) { return capi::to_cpp(given, args); };
 
 }  // namespace
 

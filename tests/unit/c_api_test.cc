@@ -126,6 +126,32 @@ TEST(CApi, AValidCallComputes) {
   EXPECT_EQ(cadre_check(context.get(), {CADRE_CPU, 0}, nullptr), CADRE_OK);
 }
 
+TEST(CApi, ExplainNamesTheKernelAndRunsNothing) {
+  const Owner context = make_context();
+  SmallProduct product;
+  cadre_gmm_args args;
+  cadre_gmm_args_init(&args, sizeof(args));
+  product.fill(&args);
+  const char* explanation = nullptr;
+  ASSERT_EQ(cadre_gmm_explain(context.get(), &args, &explanation), CADRE_OK)
+      << cadre_status_message();
+  EXPECT_NE(std::string(explanation).find("Chosen    cpu/"), std::string::npos) << explanation;
+  EXPECT_EQ(product.out[0], -1);
+
+  cadre_call_options options;
+  cadre_call_options_init(&options, sizeof(options));
+  options.config = "reference";
+  args.options = &options;
+  ASSERT_EQ(cadre_gmm_explain(context.get(), &args, &explanation), CADRE_OK);
+  EXPECT_NE(std::string(explanation).find("Chosen    reference"), std::string::npos);
+
+  product.sizes[0] = 3;
+  EXPECT_EQ(cadre_gmm_explain(context.get(), &args, &explanation), CADRE_INVALID);
+  EXPECT_EQ(explanation, nullptr);
+  EXPECT_EQ(cadre_gmm_explain(context.get(), &args, nullptr), CADRE_INVALID);
+  EXPECT_EQ(cadre_tgmm_explain(nullptr, nullptr, &explanation), CADRE_INVALID);
+}
+
 /// "name = value" of every default, as the C++ structs have them.
 std::map<std::string, std::string> cpp_defaults() {
   const GmmArgs gmm;
