@@ -188,6 +188,7 @@ TEST(CliDemo, EveryStepIsCheckedAndPasses) {
       EXPECT_GE(step["elements_checked"].get<int>(), 1024) << step.dump();
       EXPECT_LE(step["error_over_tolerance"].get<double>(), 1.0) << step.dump();
       EXPECT_GT(step["seconds"].get<double>(), 0.0) << step.dump();
+      EXPECT_GT(step["plain_loop_seconds"].get<double>(), 0.0) << step.dump();
     }
   }
 }
@@ -197,6 +198,9 @@ TEST(CliDemo, TextIsATableWithAVerdict) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("forward w13"), HasSubstr("GFLOP/s"),
                                 HasSubstr("pass 8 results against the reference")));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("w13 [384, 128], the gate and the up projection"),
+                                HasSubstr("w2 [128, 192], the down projection"),
+                                HasSubstr("plain loops on one core take")));
   EXPECT_EQ(result.err, "");  // no progress line where stderr is no terminal
 }
 
