@@ -206,11 +206,17 @@ def test_strided_arrays_are_used_in_place(rng):
     assert numpy.isnan(wide[:, :2]).all() and numpy.isnan(wide[:, 6:]).all()
 
 
-@pytest.mark.parametrize("dtype", [numpy.int32, numpy.uint32, numpy.int64])
-def test_sizes_of_every_integer_dtype(rng, dtype):
-    lhs, rhs = random(rng, (8, 5)), random(rng, (3, 5, 4))
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", ">i4"])
+def test_sizes_of_every_integer_dtype_and_stride(rng, dtype):
+    lhs, rhs = random(rng, (9, 5)), random(rng, (3, 5, 4))
     expected = cadre.gmm(lhs, rhs, [2, 0, 6])
-    numpy.testing.assert_array_equal(cadre.gmm(lhs, rhs, numpy.array([2, 0, 6], dtype)), expected)
+    sizes = numpy.array([2, 99, 0, 99, 6, 99], dtype)
+    for given in (sizes[::2].copy(), sizes[::2], sizes[::2][::-1].copy()[::-1]):
+        numpy.testing.assert_array_equal(cadre.gmm(lhs, rhs, given), expected)
+    broadcast = numpy.broadcast_to(numpy.array([3], dtype), 3)
+    numpy.testing.assert_array_equal(
+        cadre.gmm(lhs, rhs, broadcast), cadre.gmm(lhs, rhs, [3, 3, 3])
+    )
 
 
 @pytest.mark.parametrize("m, k, n, g", [(0, 3, 4, 2), (5, 0, 4, 2), (5, 3, 0, 2), (0, 0, 0, 1)])

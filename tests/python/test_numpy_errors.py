@@ -17,17 +17,17 @@ CASES = {
     "lhs rank": (
         lambda: cadre.gmm(LHS[0], RHS, SIZES),
         ValueError,
-        "gmm: lhs.rank = 1, expected 2",
+        r"gmm: lhs.shape = \(5,\), expected \[m, k\]",
     ),
     "rhs rank": (
         lambda: cadre.gmm(LHS, RHS[0, 0], SIZES),
         ValueError,
-        "gmm: rhs.rank = 1, expected 2 or 3",
+        r"gmm: rhs.shape = \(4,\), expected \[g, k, n\]",
     ),
     "rhs is one matrix": (
         lambda: cadre.gmm(LHS, RHS[0], SIZES),
         ValueError,
-        "gmm: rhs = rows of one tensor, expected",
+        r"gmm: rhs.shape = \(5, 4\), expected \[g, k, n\]",
     ),
     "unknown dtype": (
         lambda: cadre.gmm(LHS.astype(complex), RHS, SIZES),
@@ -37,7 +37,7 @@ CASES = {
     "int32 operand": (
         lambda: cadre.gmm(LHS.astype("i4"), RHS, SIZES),
         TypeError,
-        "gmm: rhs.dtype = f64, expected a type",
+        "gmm: lhs.dtype = i32, expected f64, f32, bf16, f16 or i8",
     ),
     "k differs": (
         lambda: cadre.gmm(LHS[:, :4], RHS, SIZES),
@@ -67,12 +67,12 @@ CASES = {
     "float size array": (
         lambda: cadre.gmm(LHS, RHS, numpy.ones(3)),
         TypeError,
-        "gmm: group_sizes.dtype = f64",
+        "gmm: group_sizes.dtype = float64, expected int8, int16",
     ),
     "matrix of sizes": (
         lambda: cadre.gmm(LHS, RHS, numpy.ones((3, 1), "i4")),
         ValueError,
-        "group_sizes.rank = 2",
+        r"group_sizes.shape = \(3, 1\), expected",
     ),
     "out shape": (
         lambda: cadre.gmm(LHS, RHS, SIZES, out=numpy.empty((8, 5))),
@@ -148,7 +148,84 @@ CASES = {
     "tgmm groups": (
         lambda: cadre.tgmm(LHS, LHS, SIZES, num_groups=4),
         ValueError,
-        "tgmm: group_sizes.count = 3",
+        "tgmm: num_groups = 4, expected 0 to 3",
+    ),
+    "bias_grad groups": (
+        lambda: cadre.bias_grad(LHS, SIZES, num_groups=-1),
+        ValueError,
+        "bias_grad: num_groups = -1, expected 0 to 3",
+    ),
+    "bias_grad offset": (
+        lambda: cadre.bias_grad(LHS, SIZES, group_offset=4),
+        ValueError,
+        "bias_grad: group_offset = 4, expected 0 to 3",
+    ),
+    "list of stacked weights": (
+        lambda: cadre.gmm(LHS, [RHS, RHS, RHS], SIZES),
+        ValueError,
+        r"gmm: rhs\[0\].shape = \(3, 5, 4\), expected a matrix, one for each group",
+    ),
+    "list of biases that are matrices": (
+        lambda: cadre.gmm(LHS, RHS, SIZES, bias=[RHS[0]] * 3),
+        ValueError,
+        r"gmm: bias\[0\].shape = \(5, 4\), expected a vector",
+    ),
+    "list of stacked outputs": (
+        lambda: cadre.tgmm(LHS, LHS, SIZES, out=[numpy.zeros((3, 5, 5))] * 3),
+        ValueError,
+        r"tgmm: out\[0\].shape = \(3, 5, 5\), expected a matrix",
+    ),
+    "list of two types": (
+        lambda: cadre.gmm(LHS, [RHS[0], RHS[1].astype("f4")], [1, 2]),
+        TypeError,
+        r"gmm: rhs\[1\].dtype = f32, expected rhs\[0\].dtype = f64",
+    ),
+    "offset beyond 64 bits": (
+        lambda: cadre.gmm(LHS, RHS, SIZES, group_offset=2**64 + 1),
+        ValueError,
+        "gmm: group_offset = 18446744073709551617, expected a number that fits into int64",
+    ),
+    "size beyond 64 bits": (
+        lambda: cadre.gmm(LHS, RHS, [2, 2**64, 6]),
+        ValueError,
+        r"gmm: group_sizes\[1\] = 18446744073709551616, expected a number that fits",
+    ),
+    "size beyond int64 in an array": (
+        lambda: cadre.gmm(LHS, RHS, numpy.array([2, 2**63, 6], "u8")),
+        ValueError,
+        r"gmm: group_sizes\[1\] = 9223372036854775808, expected at most",
+    ),
+    "num_groups beyond 64 bits": (
+        lambda: cadre.tgmm(LHS, LHS, SIZES, num_groups=2**64),
+        ValueError,
+        "tgmm: num_groups = 18446744073709551616",
+    ),
+    "sizes that are bools": (
+        lambda: cadre.gmm(LHS, RHS, numpy.array([True, False, True])),
+        TypeError,
+        "gmm: group_sizes.dtype = bool, expected int8, int16, int32, int64, uint8, uint16, uint32 or uint64",
+    ),
+    "scale that is a matrix": (
+        lambda: cadre.gmm(LHS, RHS, SIZES, row_scale=LHS),
+        ValueError,
+        r"gmm: row_scale.shape = \(8, 5\), expected \[m\]",
+    ),
+    "grouped_gemm lengths": (
+        lambda: cadre.grouped_gemm([LHS], [LHS, LHS], transb=True),
+        ValueError,
+        r"grouped_gemm: len\(b\) = 2, expected len\(a\) = 1",
+    ),
+    "grouped_gemm beta alone": (
+        lambda: cadre.grouped_gemm([LHS], [LHS], transb=True, beta=1.0),
+        ValueError,
+        "grouped_gemm: c = None, expected matrices",
+    ),
+    "grouped_gemm outputs with two kinds of gaps": (
+        lambda: cadre.grouped_gemm(
+            [LHS, LHS], [LHS, LHS], transb=True, d=[numpy.zeros((8, 8)), numpy.zeros((8, 9))[:, 1:]]
+        ),
+        ValueError,
+        r"grouped_gemm: d\[1\].strides = \(9, 1\), expected a matrix without gaps",
     ),
     "bias_grad ints": (
         lambda: cadre.bias_grad(LHS.astype("i1"), SIZES),

@@ -5,6 +5,6 @@
 
 from ._library import backends
 from ._library import version as __version__
-from ._numpy import bias_grad, gmm, tgmm
+from ._numpy import bias_grad, gmm, grouped_gemm, tgmm
 
-__all__ = ["__version__", "backends", "bias_grad", "gmm", "tgmm"]
+__all__ = ["__version__", "backends", "bias_grad", "gmm", "grouped_gemm", "tgmm"]

@@ -3,6 +3,8 @@
 import ctypes
 from ctypes import POINTER, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
 
+import numpy
+
 from . import _structs
 from ._errors import wrong_type, wrong_value
 
@@ -43,8 +45,7 @@ _pointer_of.restype = c_void_p
 _pointer_of.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
-def view_of(op, argument, tensor):
-    """A cadre_tensor on the memory of an object that has `__dlpack__`. It holds the capsule, and so the memory, alive."""
+def _check_device(op, argument, tensor):
     device_type, device_id = (int(part) for part in tensor.__dlpack_device__())
     if device_type not in _CPU_DEVICES:
         raise wrong_value(
@@ -53,6 +54,22 @@ def view_of(op, argument, tensor):
             f"DLPack device ({device_type}, {device_id})",
             "the CPU: (1, 0)",
         )
+
+
+def array_of(op, argument, tensor):
+    """A NumPy array on the memory of an object that has `__dlpack__`, of a type that NumPy knows."""
+    _check_device(op, argument, tensor)
+    try:
+        return numpy.from_dlpack(tensor)
+    except (BufferError, TypeError, RuntimeError, ValueError) as error:
+        raise wrong_type(
+            op, argument, tensor, f"one that NumPy can import through DLPack ({error})"
+        ) from error
+
+
+def view_of(op, argument, tensor):
+    """A cadre_tensor on the memory of an object that has `__dlpack__`. It holds the capsule, and so the memory, alive."""
+    _check_device(op, argument, tensor)
     try:
         capsule = tensor.__dlpack__()
     except (BufferError, TypeError, RuntimeError) as error:
@@ -71,7 +88,8 @@ def view_of(op, argument, tensor):
             f"an element type that cadre knows; received {received}",
         )
     if source.ndim > _structs.MAX_RANK:
-        raise wrong_value(op, f"{argument}.rank", source.ndim, f"at most {_structs.MAX_RANK}")
+        shape = tuple(source.shape[: source.ndim])
+        raise wrong_value(op, f"{argument}.shape", shape, f"at most {_structs.MAX_RANK} dimensions")
     view = _structs.Tensor(
         data=(source.data or 0) + source.byte_offset, dtype=code, rank=source.ndim
     )

@@ -27,7 +27,7 @@ _OF_SIZES_ALONE = {
 _CODES = {dtype: code for code, dtype in (_NUMPY | _OF_SIZES_ALONE).items()}
 
 FLOATS = (_structs.F64, _structs.F32, _structs.BF16, _structs.F16)
-INDICES = (_structs.I32, _structs.U32, _structs.I64)
+OPERANDS = (*FLOATS, _structs.I8, _structs.E4M3, _structs.E5M2)
 
 
 def name_of(code):

@@ -1,4 +1,4 @@
-"""The NumPy front: gmm, tgmm and bias_grad on the CPU. Inputs may also be DLPack tensors; results are NumPy arrays."""
+"""The NumPy front: gmm, tgmm, grouped_gemm and bias_grad on the CPU. Inputs may also be DLPack tensors; results are NumPy arrays."""
 
 from ctypes import byref
 
@@ -10,7 +10,15 @@ from ._library import check, context, library, new
 from ._views import reference
 
 
-def _output_dtype(op, lhs, rhs, asked):
+def _operand(op, argument, code):
+    if code not in _dtypes.OPERANDS:
+        raise TypeError(
+            f"{op}: {argument}.dtype = {_dtypes.name_of(code)}, expected f64, f32, bf16, f16 or i8"
+        )
+
+
+def _output_dtype(op, names, lhs, rhs, asked):
+    """The NumPy dtype of a new result. `names` are what the op calls its operands."""
     if asked is not None:
         code = _dtypes.code_of(asked)
         if not code:
@@ -19,9 +27,22 @@ def _output_dtype(op, lhs, rhs, asked):
     code = _dtypes.default_output(lhs, rhs)
     if not code:
         raise TypeError(
-            f"{op}: rhs.dtype = {_dtypes.name_of(rhs)}, expected a type that multiplies with lhs.dtype = {_dtypes.name_of(lhs)}"
+            f"{op}: {names[1]}.dtype = {_dtypes.name_of(rhs)}, "
+            f"expected a type that multiplies with {names[0]}.dtype = {_dtypes.name_of(lhs)}"
         )
     return _dtypes.numpy_of(code)
+
+
+def _local_groups(op, num_groups, group_offset, count):
+    """How many groups a new result has."""
+    if num_groups is None:
+        if not 0 <= group_offset <= count:
+            raise wrong_value(op, "group_offset", group_offset, f"0 to {count}")
+        return count - group_offset
+    groups = _views.index(op, "num_groups", num_groups)
+    if not 0 <= groups <= count:
+        raise wrong_value(op, "num_groups", groups, f"0 to {count}, the number of group_sizes")
+    return groups
 
 
 def _call_options(op, precision):
@@ -36,11 +57,6 @@ def _fill_scalars(op, args, alpha, beta, accumulate):
     args.beta, per_group_beta = _views.scalars(op, "beta", beta, 0.0)
     args.beta_per_group = reference(per_group_beta)
     args.accumulate = bool(accumulate)
-
-
-def _needs_rank(op, argument, view, rank):
-    if view.rank != rank:
-        raise wrong_value(op, f"{argument}.rank", view.rank, rank)
 
 
 def gmm(
@@ -72,8 +88,12 @@ def gmm(
     """
     op = "gmm"
     lhs_view = _views.tensor(op, "lhs", lhs)
-    rhs_view = _views.grouped(op, "rhs", rhs)
-    _needs_rank(op, "lhs", lhs_view, 2)
+    rhs_view = _views.grouped(
+        op, "rhs", rhs, "[g, n, k]" if transpose_rhs else "[g, k, n]"
+    )
+    _views.needs_rank(op, "lhs", lhs_view, 2, "[m, k]")
+    _operand(op, "lhs", lhs_view.dtype)
+    _operand(op, "rhs", rhs_view.dtype)
     sizes = _views.sizes(op, "group_sizes", group_sizes)
     if out is None:
         if tail == "untouched":
@@ -83,30 +103,27 @@ def gmm(
         if c is None and (accumulate or beta is not None):
             raise wrong_value(op, "out", None, "an array, because accumulate or beta adds to it")
         n = rhs_view.rows.uniform if transpose_rhs else rhs_view.cols.uniform
-        dtype = _output_dtype(op, lhs_view.dtype, rhs_view.dtype, out_dtype)
+        dtype = _output_dtype(op, ("lhs", "rhs"), lhs_view.dtype, rhs_view.dtype, out_dtype)
         # With beta the library keeps rows that no group covers, so they must hold something.
         make = numpy.zeros if c is not None else numpy.empty
         out = make((lhs_view.shape[0], n), dtype)
     elif out_dtype is not None:
         raise wrong_value(op, "out_dtype", out_dtype, "None because out is given")
-    elif isinstance(out, (list, tuple)):
-        for i, array in enumerate(out):
-            _views.output(op, f"out[{i}]", array)
     else:
-        _views.output(op, "out", out)
+        _views.outputs(op, "out", out)
 
     args = new(_structs.GmmArgs)
     args.lhs = reference(lhs_view)
     args.rhs = reference(rhs_view)
     args.group_sizes = sizes  # a copy of the struct: `sizes` itself keeps the integers alive
-    args.out = reference(_views.grouped(op, "out", out))
+    args.out = reference(_views.grouped(op, "out", out, "[m, n]"))
     args.transpose_rhs = bool(transpose_rhs)
     args.tail = _options.tail(op, tail)
     _fill_scalars(op, args, alpha, beta, accumulate)
-    args.c = reference(_views.optional_grouped(op, "c", c))
-    args.bias = reference(_views.optional_grouped(op, "bias", bias, vectors=True))
-    args.bias_scale = reference(_views.optional_tensor(op, "bias_scale", bias_scale))
-    args.row_scale = reference(_views.optional_tensor(op, "row_scale", row_scale))
+    args.c = reference(_views.optional_grouped(op, "c", c, "[m, n]"))
+    args.bias = reference(_views.optional_grouped(op, "bias", bias, "[g, n]", vectors=True))
+    args.bias_scale = reference(_views.vector(op, "bias_scale", bias_scale))
+    args.row_scale = reference(_views.vector(op, "row_scale", row_scale))
     args.group_offset = _views.index(op, "group_offset", group_offset)
     args.options = reference(_call_options(op, precision))
     check(library.cadre_gmm(context(), byref(args)))
@@ -136,26 +153,17 @@ def tgmm(
     op = "tgmm"
     lhs_view = _views.tensor(op, "lhs", lhs)
     rhs_view = _views.tensor(op, "rhs", rhs)
-    _needs_rank(op, "lhs", lhs_view, 2)
-    _needs_rank(op, "rhs", rhs_view, 2)
+    _views.needs_rank(op, "lhs", lhs_view, 2, "[m, k]")
+    _views.needs_rank(op, "rhs", rhs_view, 2, "[m, n]")
+    _operand(op, "lhs", lhs_view.dtype)
+    _operand(op, "rhs", rhs_view.dtype)
     sizes = _views.sizes(op, "group_sizes", group_sizes)
     group_offset = _views.index(op, "group_offset", group_offset)
     if out is None:
         if c is None and (accumulate or beta is not None):
             raise wrong_value(op, "out", None, "an array, because accumulate or beta adds to it")
-        groups = (
-            sizes.count - group_offset
-            if num_groups is None
-            else _views.index(op, "num_groups", num_groups)
-        )
-        if groups < 0:
-            raise wrong_value(
-                op,
-                "group_offset" if num_groups is None else "num_groups",
-                group_offset if num_groups is None else groups,
-                f"0 to {sizes.count}",
-            )
-        dtype = _output_dtype(op, lhs_view.dtype, rhs_view.dtype, out_dtype)
+        groups = _local_groups(op, num_groups, group_offset, sizes.count)
+        dtype = _output_dtype(op, ("lhs", "rhs"), lhs_view.dtype, rhs_view.dtype, out_dtype)
         out = numpy.empty((groups, lhs_view.shape[1], rhs_view.shape[1]), dtype)
     elif out_dtype is not None or num_groups is not None:
         argument = "num_groups" if out_dtype is None else "out_dtype"
@@ -165,23 +173,81 @@ def tgmm(
             num_groups if out_dtype is None else out_dtype,
             "None because out is given",
         )
-    elif isinstance(out, (list, tuple)):
-        for i, array in enumerate(out):
-            _views.output(op, f"out[{i}]", array)
     else:
-        _views.output(op, "out", out)
+        _views.outputs(op, "out", out)
 
     args = new(_structs.TgmmArgs)
     args.lhs = reference(lhs_view)
     args.rhs = reference(rhs_view)
     args.group_sizes = sizes
-    args.out = reference(_views.grouped(op, "out", out))
+    args.out = reference(_views.grouped(op, "out", out, "[g, k, n]"))
     _fill_scalars(op, args, alpha, beta, accumulate)
-    args.c = reference(_views.optional_grouped(op, "c", c))
+    args.c = reference(_views.optional_grouped(op, "c", c, "[g, k, n]"))
     args.group_offset = group_offset
     args.options = reference(_call_options(op, precision))
     check(library.cadre_tgmm(context(), byref(args)))
     return out
+
+
+def grouped_gemm(
+    a,
+    b,
+    *,
+    transa=False,
+    transb=False,
+    alpha=None,
+    beta=None,
+    c=None,
+    d=None,
+    accumulate=False,
+    out_dtype=None,
+    precision="default",
+):
+    """D_i = alpha_i * op(A_i) @ op(B_i) + beta_i * C_i, where op transposes if transa (transb) is set.
+
+    a, b, c and d are 3-D arrays or lists of matrices, in which each group has its own m, n and k. Returns d, or a new
+    result of out_dtype: one array where a and b are arrays, else a list. beta and accumulate add c, or what d holds.
+    """
+    op = "grouped_gemm"
+    a_view, b_view = _views.matrices(op, "a", a), _views.matrices(op, "b", b)
+    _operand(op, "a", a_view.dtype)
+    _operand(op, "b", b_view.dtype)
+    if d is None:
+        if c is None and (accumulate or beta is not None):
+            raise wrong_value(op, "c", None, "matrices, because accumulate or beta adds them")
+        dtype = _output_dtype(op, ("a", "b"), a_view.dtype, b_view.dtype, out_dtype)
+        d = _new_products(op, (a, b), (a_view, b_view), (transa, transb), dtype)
+    elif out_dtype is not None:
+        raise wrong_value(op, "out_dtype", out_dtype, "None because d is given")
+    else:
+        _views.outputs(op, "d", d)
+
+    args = new(_structs.GroupedGemmArgs)
+    args.a, args.b = reference(a_view), reference(b_view)
+    args.c = reference(None if c is None else _views.matrices(op, "c", c))
+    args.d = reference(_views.matrices(op, "d", d, written=True))
+    args.transa, args.transb = bool(transa), bool(transb)
+    _fill_scalars(op, args, alpha, beta, accumulate)
+    args.options = reference(_call_options(op, precision))
+    check(library.cadre_grouped_gemm(context(), byref(args)))
+    return d
+
+
+def _new_products(op, operands, views, transposed, dtype):
+    """Room for every D_i: one array for two arrays, else a list."""
+    (a, b), (a_view, b_view) = operands, views
+    if a_view.num_groups != b_view.num_groups:
+        raise wrong_value(op, "len(b)", b_view.num_groups, f"len(a) = {a_view.num_groups}")
+    # The row of op(A) and the column of op(B).
+    shapes = [
+        (numpy.shape(a[i])[1 if transposed[0] else 0], numpy.shape(b[i])[0 if transposed[1] else 1])
+        for i in range(a_view.num_groups)
+    ]
+    if isinstance(a, (list, tuple)) or isinstance(b, (list, tuple)):
+        return [numpy.empty(shape, dtype) for shape in shapes]
+    m = (a_view.cols if transposed[0] else a_view.rows).uniform
+    n = (b_view.rows if transposed[1] else b_view.cols).uniform
+    return numpy.empty((a_view.num_groups, m, n), dtype)
 
 
 def bias_grad(
@@ -203,24 +269,22 @@ def bias_grad(
     """
     op = "bias_grad"
     dy_view = _views.tensor(op, "dy", dy)
-    _needs_rank(op, "dy", dy_view, 2)
+    _views.needs_rank(op, "dy", dy_view, 2, "[m, n]")
     if dy_view.dtype not in _dtypes.FLOATS:
         raise TypeError(
             f"{op}: dy.dtype = {_dtypes.name_of(dy_view.dtype)}, expected f64, f32, bf16 or f16"
         )
     sizes = _views.sizes(op, "group_sizes", group_sizes)
     group_offset = _views.index(op, "group_offset", group_offset)
-    bias_view = _views.optional_grouped(op, "bias", bias, vectors=True)
+    bias_view = _views.optional_grouped(op, "bias", bias, "[g, n]", vectors=True)
     dtype = _dtypes.numpy_of(dy_view.dtype)
     if out is None:
         if accumulate:
             raise wrong_value(op, "out", None, "an array, because accumulate adds to it")
-        if num_groups is not None:
-            groups = _views.index(op, "num_groups", num_groups)
+        if num_groups is None and bias_view is not None:
+            groups = bias_view.num_groups
         else:
-            groups = bias_view.num_groups if bias_view is not None else sizes.count - group_offset
-        if groups < 0:
-            raise wrong_value(op, "the number of local groups", groups, "0 or more")
+            groups = _local_groups(op, num_groups, group_offset, sizes.count)
         out = numpy.empty((groups, dy_view.shape[1]), dtype)
     elif num_groups is not None:
         raise wrong_value(op, "num_groups", num_groups, "None because out is given")
@@ -231,10 +295,10 @@ def bias_grad(
     args = new(_structs.BiasGradArgs)
     args.dy = reference(dy_view)
     args.group_sizes = sizes
-    args.dbias = reference(_views.grouped(op, "out", out, vectors=True))
-    args.dbias_scale = reference(_views.optional_tensor(op, "dbias_scale", dbias_scale))
+    args.dbias = reference(_views.grouped(op, "out", out, "[g, n]", vectors=True))
+    args.dbias_scale = reference(_views.vector(op, "dbias_scale", dbias_scale))
     args.bias = reference(bias_view)
-    args.bias_scale = reference(_views.optional_tensor(op, "bias_scale", bias_scale))
+    args.bias_scale = reference(_views.vector(op, "bias_scale", bias_scale))
     args.accumulate = bool(accumulate)
     args.group_offset = group_offset
     check(library.cadre_bias_grad(context(), byref(args)))

@@ -33,7 +33,9 @@ def _numpy_tensor(op, argument, array):
             f"{op}: {argument}.dtype = {array.dtype}, expected one of {_dtypes.known_names()}"
         )
     if array.ndim > _structs.MAX_RANK:
-        raise wrong_value(op, f"{argument}.rank", array.ndim, f"at most {_structs.MAX_RANK}")
+        raise wrong_value(
+            op, f"{argument}.shape", array.shape, f"at most {_structs.MAX_RANK} dimensions"
+        )
     view = _structs.Tensor(data=array.ctypes.data, dtype=code, rank=array.ndim)
     for i, (dim, stride) in enumerate(zip(array.shape, array.strides)):
         if stride % array.itemsize:
@@ -49,8 +51,19 @@ def _numpy_tensor(op, argument, array):
     return view
 
 
-def optional_tensor(op, argument, array):
-    return None if array is None else tensor(op, argument, array)
+def needs_rank(op, argument, view, rank, dims):
+    """`dims` is the expected shape in the caller's words: "[m, k]"."""
+    if view.rank != rank:
+        raise wrong_value(op, f"{argument}.shape", shape_of(view), dims)
+
+
+def vector(op, argument, array):
+    """A cadre_tensor [m], or None."""
+    if array is None:
+        return None
+    view = tensor(op, argument, array)
+    needs_rank(op, argument, view, 1, "[m]")
+    return view
 
 
 def output(op, argument, array):
@@ -62,90 +75,161 @@ def output(op, argument, array):
     return array
 
 
-def grouped(op, argument, value, *, vectors=False):
-    """A cadre_grouped_tensor from one array, or from a list with one array for each group."""
+def grouped(op, argument, value, dims, *, vectors=False):
+    """A cadre_grouped_tensor from one array, or from a list with one array for each group.
+
+    `dims` is the expected shape of one array, in the caller's words: "[g, k, n]".
+    """
     if isinstance(value, (list, tuple)):
-        return _grouped_list(op, argument, value)
+        return _grouped_list(op, argument, value, vectors)
     view = tensor(op, argument, value)
-    ranks = (2,) if vectors else (2, 3)
-    if view.rank not in ranks:
-        raise wrong_value(op, f"{argument}.rank", view.rank, " or ".join(map(str, ranks)))
+    needs_rank(op, argument, view, dims.count(",") + 1, dims)
     make = library.cadre_grouped_vectors if vectors else library.cadre_grouped_from_tensor
     result = make(byref(view))
     result.owner = view
     return result
 
 
-def optional_grouped(op, argument, value, *, vectors=False):
-    return None if value is None else grouped(op, argument, value, vectors=vectors)
+def optional_grouped(op, argument, value, dims, *, vectors=False):
+    return None if value is None else grouped(op, argument, value, dims, vectors=vectors)
 
 
-def _grouped_list(op, argument, arrays):
+def outputs(op, argument, value):
+    """Checks that results may be written into the array, or into each one of a list."""
+    if isinstance(value, (list, tuple)):
+        for i, array in enumerate(value):
+            output(op, f"{argument}[{i}]", array)
+    else:
+        output(op, argument, value)
+
+
+def _views_of_list(op, argument, arrays, vectors=False):
     if not arrays:
         raise wrong_value(op, f"len({argument})", 0, "at least 1")
     views = [tensor(op, f"{argument}[{i}]", array) for i, array in enumerate(arrays)]
-    first = views[0]
     for i, view in enumerate(views):
-        for part in ("dtype", "rank", "shape", "strides"):
-            here, there = (
-                tuple(v) if part in ("shape", "strides") else v
-                for v in (getattr(view, part), getattr(first, part))
+        rank, dims = (1, "a vector") if vectors else (2, "a matrix, one for each group")
+        needs_rank(op, f"{argument}[{i}]", view, rank, dims)
+        if view.dtype != views[0].dtype:
+            raise TypeError(
+                f"{op}: {argument}[{i}].dtype = {_dtypes.name_of(view.dtype)}, "
+                f"expected {argument}[0].dtype = {_dtypes.name_of(views[0].dtype)}"
             )
-            if part == "dtype" and here != there:
-                raise wrong_value(
-                    op,
-                    f"{argument}[{i}].dtype",
-                    _dtypes.name_of(here),
-                    f"{argument}[0].dtype = {_dtypes.name_of(there)}",
-                )
-            if here != there:
-                raise wrong_value(
-                    op, f"{argument}[{i}].{part}", here, f"{argument}[0].{part} = {there}"
-                )
+    return views
+
+
+def _list_of(views, like):
     pointers = (c_void_p * len(views))(*(view.data for view in views))
     result = library.cadre_grouped_list(
         ctypes.cast(pointers, ctypes.POINTER(c_void_p)),
         len(views),
-        byref(first),
+        byref(like),
         _structs.Device(_structs.CPU, 0),
     )
     result.owner = (views, pointers)
     return result
 
 
-def sizes(op, argument, value):
-    """cadre_sizes from integers: an array or DLPack tensor is looked at in place, a list becomes int64."""
-    if isinstance(value, (list, tuple)):
-        value = numpy.array(
-            [_index(op, f"{argument}[{i}]", item) for i, item in enumerate(value)],
-            dtype=numpy.int64,
+def _grouped_list(op, argument, arrays, vectors):
+    views = _views_of_list(op, argument, arrays, vectors)
+    for i, view in enumerate(views):
+        for part in ("shape", "strides"):
+            here, there = (tuple(getattr(v, part)[: v.rank]) for v in (view, views[0]))
+            if here != there:
+                raise wrong_value(
+                    op, f"{argument}[{i}].{part}", here, f"{argument}[0].{part} = {there}"
+                )
+    return _list_of(views, views[0])
+
+
+def matrices(op, argument, value, *, written=False):
+    """A cadre_grouped_tensor from a [g, rows, cols] array or a list of matrices, each of its own shape.
+
+    Matrices of a list share their strides, or each is row-major without gaps. Any other is copied, unless it is written.
+    """
+    if not isinstance(value, (list, tuple)):
+        return grouped(op, argument, value, "[g, rows, cols] or a list of matrices")
+    views = _views_of_list(op, argument, value)
+    if len({tuple(view.strides[:2]) for view in views}) > 1:
+        for i, array in enumerate(value):
+            if _is_contiguous(views[i]):
+                continue
+            if written or not isinstance(array, numpy.ndarray):
+                raise wrong_value(
+                    op,
+                    f"{argument}[{i}].strides",
+                    tuple(views[i].strides[:2]),
+                    f"a matrix without gaps, or the same strides in every matrix of {argument}",
+                )
+            views[i] = tensor(op, f"{argument}[{i}]", numpy.ascontiguousarray(array))
+        result = _list_of(views, views[0])
+        result.contiguous, result.row_stride, result.col_stride = 1, 0, 1
+    else:
+        result = _list_of(views, views[0])
+    for extent, dim in ((result.rows, 0), (result.cols, 1)):
+        values = numpy.array([view.shape[dim] for view in views], dtype=numpy.int64)
+        extent.per_group = _structs.Sizes(
+            data=values.ctypes.data, dtype=_structs.I64, count=len(values)
         )
-    view = tensor(op, argument, value)
-    if view.dtype not in _dtypes.INDICES:
-        raise TypeError(
-            f"{op}: {argument}.dtype = {_dtypes.name_of(view.dtype)}, expected i32, u32 or i64"
-        )
-    if view.rank != 1:
-        raise wrong_value(op, f"{argument}.rank", view.rank, 1)
-    if view.shape[0] > 1 and view.strides[0] != 1:
-        raise wrong_value(op, f"{argument}.strides[0]", view.strides[0], 1)
-    result = _structs.Sizes(data=view.data, dtype=view.dtype, count=view.shape[0])
-    result.owner = view
+        extent.max = int(values.max())
+        result.owner = (result.owner, values)
     return result
 
 
-def _index(op, argument, value):
-    if isinstance(value, bool):
-        raise wrong_type(op, argument, value, "an int")
-    try:
-        return operator.index(value)
-    except TypeError as error:
-        raise wrong_type(op, argument, value, "an int") from error
+def _is_contiguous(view):
+    return view.strides[1] == 1 and view.strides[0] == view.shape[1]
+
+
+_INTEGERS = "int8, int16, int32, int64, uint8, uint16, uint32 or uint64"
+_IN_PLACE = (numpy.dtype(numpy.int32), numpy.dtype(numpy.uint32), numpy.dtype(numpy.int64))
+
+
+def sizes(op, argument, value):
+    """cadre_sizes from integers of any type, a list, an array or a DLPack tensor.
+
+    int32, uint32 and int64 without gaps are looked at in place; there are few of them, so any other is copied to int64.
+    """
+    if isinstance(value, (list, tuple)):
+        array = numpy.array(
+            [index(op, f"{argument}[{i}]", item) for i, item in enumerate(value)],
+            dtype=numpy.int64,
+        )
+    elif isinstance(value, numpy.ndarray):
+        array = value
+    elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        array = _dlpack.array_of(op, argument, value)
+    else:
+        raise wrong_type(op, argument, value, f"a list of ints, or {_ARRAY}")
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{op}: {argument}.dtype = {array.dtype}, expected {_INTEGERS}")
+    if array.ndim != 1:
+        raise wrong_value(op, f"{argument}.shape", array.shape, "[number of groups]")
+    if array.dtype not in _IN_PLACE or not (array.flags.c_contiguous and array.flags.aligned):
+        if array.dtype.itemsize == 8 and array.dtype.kind == "u":
+            for i in numpy.flatnonzero(array > _INT64_MAX)[:1]:
+                raise wrong_value(op, f"{argument}[{i}]", array[i], f"at most {_INT64_MAX}")
+        array = array.astype(numpy.int64)
+    result = _structs.Sizes(
+        data=array.ctypes.data, dtype=_dtypes.code_of(array.dtype), count=len(array)
+    )
+    result.owner = array
+    return result
+
+
+_INT64_MAX = 2**63 - 1
 
 
 def index(op, argument, value):
-    """A Python int from any integer: int, NumPy scalar, array of one element."""
-    return _index(op, argument, value)
+    """A Python int from any integer that fits into 64 bits: int, NumPy scalar, array of one element."""
+    if isinstance(value, bool):
+        raise wrong_type(op, argument, value, "an int")
+    try:
+        result = operator.index(value)
+    except TypeError as error:
+        raise wrong_type(op, argument, value, "an int") from error
+    if not -_INT64_MAX <= result <= _INT64_MAX:
+        raise wrong_value(op, argument, result, "a number that fits into int64")
+    return result
 
 
 def scalars(op, argument, value, default):
@@ -161,8 +245,7 @@ def scalars(op, argument, value, default):
     ):
         return float(value), None
     view = tensor(op, argument, value)
-    if view.rank != 1:
-        raise wrong_value(op, f"{argument}.rank", view.rank, 1)
+    needs_rank(op, argument, view, 1, "a number or [g]")
     return default, view
 
 
