@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+import zipfile
 from pathlib import Path
 
 NUMPY = """
@@ -83,6 +84,29 @@ def environment_in(folder, site_packages):
     return str(python)
 
 
+def check_metadata(wheel):
+    with zipfile.ZipFile(wheel) as files:
+        names = files.namelist()
+        (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        text = files.read(metadata).decode()
+    assert "cadre/py.typed" in names, names
+    for line in ("License-Expression: Apache-2.0", "License-File: LICENSE", "Author: cadre contributors"):
+        assert line in text.splitlines(), text
+
+
+def check_command(python):
+    """The command that the wheel installs, and the same through `python -m`."""
+    command = str(Path(python).with_name("cadre"))
+    version = succeed([python, "-c", "import cadre; print(cadre.__version__)"])
+    assert succeed([command, "--version"]) == version
+    assert succeed([python, "-m", "cadre", "--version"]) == version
+    print("command:", succeed([command, "verify", "--cases", "20"]))
+    problem = ["--m", "64", "--k", "32", "--n", "48", "--groups", "4"]
+    assert "Chosen    cpu/" in succeed([command, "explain", *problem])
+    assert succeed([command, "info"]).startswith(f"cadre {version}, ")
+    assert run([command, "frobnicate"])[0] == 2
+
+
 def check_fronts(python, cache, has_torch):
     print("numpy front:", succeed([python, "-c", NUMPY]))
     if not has_torch:
@@ -126,11 +150,13 @@ def main():
     check_included_headers(work / "build")
     (wheel,) = (work / "dist").glob("*.whl")
     assert wheel.name.startswith("cadre_gmm-") and "-py3-none-" in wheel.name, wheel.name
+    check_metadata(wheel)
     succeed([*pip, "install", "--no-deps", str(wheel)])
     print("installed", wheel.name)
     if site_packages is None or not (site_packages / "numpy").is_dir():
         print("no NumPy in the target environment: the fronts are not tested")
         sys.exit(77)
+    check_command(python)
     with tempfile.TemporaryDirectory() as cache:
         check_fronts(python, Path(cache), (site_packages / "torch").is_dir())
 

@@ -5,7 +5,7 @@ import numpy
 import oracle
 import pytest
 
-DIMS = [(3, 4, 5), (1, 7, 2), (6, 1, 9), (2, 0, 3)]  # m, k, n of each group
+DIMS = [(3, 4, 5), (1, 7, 2), (6, 1, 9), (2, 0, 3), (0, 4, 3), (5, 2, 0), (4, 3, 1)]  # m, k, n of each group
 
 
 def random_groups(rng, transa, transb, dtype="float64"):
@@ -47,7 +47,7 @@ def test_arrays_give_one_array(rng):
 def test_alpha_beta_and_c_of_each_group(rng):
     a, b = random_groups(rng, False, False)
     c = [rng.standard_normal((m, n)) for m, k, n in DIMS]
-    alpha, beta = rng.standard_normal(4), rng.standard_normal(4)
+    alpha, beta = rng.standard_normal(len(DIMS)), rng.standard_normal(len(DIMS))
     products = cadre.grouped_gemm(a, b, alpha=alpha, beta=beta, c=c)
     check(products, [x * s for x, s in zip(a, alpha)], b, added=[x * s for x, s in zip(c, beta)])
 

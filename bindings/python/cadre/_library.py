@@ -73,6 +73,7 @@ def _declare(library):
         _structs.Device,
     )
     declare("cadre_context_create", c_int32, POINTER(_structs.ContextOptions), POINTER(c_void_p))
+    declare("cadre_context_destroy", None, c_void_p)
     declare("cadre_check", c_int32, c_void_p, _structs.Device, c_void_p)
     for struct, (_, init) in _structs.C_NAMES.items():
         if init:
@@ -84,6 +85,7 @@ def _declare(library):
         ("cadre_bias_grad", _structs.BiasGradArgs),
     ):
         declare(name, c_int32, c_void_p, POINTER(struct))
+        declare(f"{name}_explain", c_int32, c_void_p, POINTER(struct), POINTER(c_char_p))
 
 
 def _load(path):

@@ -177,7 +177,10 @@ def matrices(op, argument, value, *, written=False):
 
 
 def _is_contiguous(view):
-    return view.strides[1] == 1 and view.strides[0] == view.shape[1]
+    (rows, cols), (row_stride, col_stride) = view.shape[:2], view.strides[:2]
+    if rows == 0 or cols == 0:
+        return True
+    return (cols == 1 or col_stride == 1) and (rows == 1 or row_stride == cols)
 
 
 _INTEGERS = "int8, int16, int32, int64, uint8, uint16, uint32 or uint64"

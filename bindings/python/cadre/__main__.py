@@ -1,0 +1,52 @@
+"""The command `cadre` (also `python -m cadre`): what this installation is, whether it computes right, and which kernel a
+problem gets. The repository builds a larger tool of the same name in C++, which also has `demo` and `bench`."""
+
+import argparse
+import sys
+
+from ._command import explain, info, verify
+from ._library import version
+
+EPILOG = "exit codes: 0 ok, 1 a check failed, 2 bad usage or input, 3 internal error, 4 not available here"
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="cadre",
+        description="Grouped matrix multiplication for mixture-of-experts models.",
+        epilog=EPILOG,
+    )
+    parser.add_argument("--version", action="version", version=version)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for module in (info, verify, explain):
+        lines = module.__doc__.strip().splitlines()
+        command = commands.add_parser(
+            module.__name__.rpartition(".")[2],
+            help=lines[0].rstrip("."),
+            description=module.__doc__,
+            epilog=f"example: {module.EXAMPLE}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def main(arguments=None):
+    """Runs one command and returns its exit code."""
+    try:
+        options = _parser().parse_args(arguments)
+        return options.run(options)
+    except (ValueError, TypeError) as error:
+        print(f"cadre: {error}", file=sys.stderr)
+        return 2
+    except NotImplementedError as error:
+        print(f"cadre: {error}", file=sys.stderr)
+        return 4
+    except RuntimeError as error:
+        print(f"cadre: internal error: {error}", file=sys.stderr)
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())
