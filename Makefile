@@ -51,11 +51,11 @@ tsan: ## run the C++ tests under ThreadSanitizer
 	@cmake --build build/tsan -j $(JOBS)
 	@scripts/run_tests.sh --cpp-only tsan --label-exclude packaging
 
-bench: ## benchmark the CPU backend on this machine
+bench: ## benchmark the CPU backend on this machine, in two minutes (all cases: build/release/cadre bench)
 	@scripts/setup_apt.sh build bench
-	@$(CONFIGURE) -DCADRE_BENCH=ON >/dev/null
-	@cmake --build $(BUILD) -j $(JOBS)
-	@$(BUILD)/cadre bench --device cpu
+	@$(CONFIGURE) -DCADRE_TESTS=OFF -DCADRE_EXAMPLES=OFF -DCADRE_BENCH=ON >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS) --target cadre_cli
+	@$(BUILD)/cadre bench --device cpu --quick
 
 lint: ## formatting, clang-tidy, include directions, regressions table
 	@scripts/setup_apt.sh build test lint

@@ -62,11 +62,12 @@ int run(const BenchOptions& options, const std::string& json_path, const CLI::Ap
                                                 ", expected cuda (CADRE_ISA is the CPU's)")));
   }
   const bool cpu_alone = !options.rows.empty() || !options.threads.empty() || options.seconds > 0 ||
-                         options.small_pages;
+                         options.small_pages || options.quick;
   if (cpu_alone && options.device != "cpu") {
-    return report("bench", Status::invalid(text(
-                               "--rows, --threads, --seconds or --small-pages, but --device = ",
-                               options.device, ", expected cpu")));
+    return report(
+        "bench", Status::invalid(
+                     text("--rows, --threads, --seconds, --quick or --small-pages, but --device = ",
+                          options.device, ", expected cpu")));
   }
   if (!options.rows.empty() && !options.shapes.empty()) {
     return report("bench", Status::invalid("--rows and --shape, expected one of them: a shape has "
@@ -164,6 +165,9 @@ void add_bench(CLI::App& app, int* exit_code) {
                         bench::kFewestRounds,
                         " unless --repeats says less (only with --device cpu); default: 1.2"))
       ->check(number(0.001, 3600));
+  command->add_flag("--quick", options->bench.quick,
+                    "4 and 256 rows per expert in a few rounds each, within two minutes (only with "
+                    "--device cpu); default: 1 to 1024 rows, ten minutes and more");
   command->add_flag("--small-pages", options->bench.small_pages,
                     "Operands in whatever pages the system gives (only with --device cpu); "
                     "default: huge pages are asked for, for everything that is compared");
@@ -192,6 +196,7 @@ void add_bench(CLI::App& app, int* exit_code) {
           ""));
   command->footer(
       "Examples:\n"
+      "  cadre bench --device cpu --quick\n"
       "  cadre bench --device cpu\n"
       "  cadre bench --device cpu --op gmm,tgmm --dtype bf16 --json results.json\n"
       "  cadre bench --device cpu --rows 64,256 --threads 1 --seconds 3\n"

@@ -2,7 +2,6 @@
 // itself.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -21,6 +20,7 @@ struct BenchOptions {
   std::vector<int64_t> rows;        ///< cpu: rows per expert of the ladder; empty: 1 to 1024
   std::vector<int> threads;         ///< cpu: numbers of threads; empty: 1 and all
   double seconds = 0;               ///< cpu: for the timed rounds of a case; 0: the default
+  bool quick = false;               ///< cpu: a choice of cases, within about two minutes
   bool small_pages = false;         ///< cpu: do not ask for huge pages for the operands
   std::string kernel;               ///< pinned, on a GPU; empty: what the library chooses
   std::vector<int> skews;           ///< cuda: 0, 1; empty: both

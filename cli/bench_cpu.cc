@@ -2,14 +2,17 @@
 // beside this machine's own peaks and whatever rivals the build found, all in one run.
 #include <fmt/core.h>
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "bench.h"
 #include "bench/cpu/peak.h"
+#include "bench/cpu/quiet.h"
 #include "bench/cpu/rivals.h"
 #include "bench_cpu_cases.h"
 #include "bench_cpu_measure.h"
+#include "bench_cpu_summary.h"
 #include "cadre/context.h"
 #include "core/environment.h"
 #include "core/text.h"
@@ -63,6 +66,23 @@ std::string rivals_line() {
                        : text("rivals: ", names);
 }
 
+/// Where these are set by hand, they are kept.
+BenchOptions with_quick_rounds(BenchOptions options) {
+  if (!options.quick) return options;
+  if (options.repeats == 0) options.repeats = 5;
+  if (options.seconds == 0) options.seconds = 0.3;
+  return options;
+}
+
+/// A quick run begins no case after this.
+constexpr double kQuickSeconds = 90;
+
+/// "88%", and why a row is not to be believed.
+std::string share_cell(const CpuRow& row) {
+  if (row.cpu_share < bench::kQuiet) return fmt::format("{:.0f}% busy", 100 * row.share);
+  return fmt::format("{:.0f}%{}", 100 * row.share, row.counts() ? "" : " ?");
+}
+
 ProblemDescription describe(const CpuCase& work) {
   ProblemDescription problem;
   problem.op = work.tgmm() ? "tgmm" : "gmm";
@@ -76,7 +96,12 @@ ProblemDescription describe(const CpuCase& work) {
   return problem;
 }
 
-Status run_cpu(const BenchOptions& options, nlohmann::json* results, bool* checks_passed) {
+Status run_cpu(const BenchOptions& given, nlohmann::json* results, bool* checks_passed) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto seconds_since_begin = [&begin] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  const BenchOptions options = with_quick_rounds(given);
   Context context;
   if (!context.status().ok()) return context.status();
   cpu::Isa isa;
@@ -113,6 +138,14 @@ Status run_cpu(const BenchOptions& options, nlohmann::json* results, bool* check
         limit.peak.int8, limit.read_gbs);
   }
 
+  if (const double share = bench::cpu_share(all_threads); share < bench::kQuiet) {
+    fmt::print(
+        "This machine is too busy to measure: of {} thread{} the slowest gets {:.0f} % of a CPU.\n"
+        "Rows measured like that are marked and left out of the summary.\n",
+        all_threads, all_threads == 1 ? "" : "s", 100 * share);
+  }
+
+  std::vector<CpuRow> rows;
   const Table table({{"op", 7},
                      {"type", 5},
                      {"layer", 24},
@@ -120,15 +153,19 @@ Status run_cpu(const BenchOptions& options, nlohmann::json* results, bool* check
                      {"time", 10, true},
                      {"GFLOP/s", 9, true},
                      {"limit", 9, true},
-                     {"share", 7, true},
+                     {"share", 9, true},
                      {"check", 5},
                      {"rivals (times ours, interval)", 44}},
                     false);
   *results = nlohmann::json::array();
   for (size_t i = 0; i < cases.size(); ++i) {
     const CpuCase& work = cases[i];
+    if (options.quick && i > 0 && seconds_since_begin() > kQuickSeconds) break;
     progress.show(
         text(i + 1, "/", cases.size(), "  ", work.op, " ", name_of(work.dtype), " ", work.label));
+    CpuRow row{.name = text(work.op, " ", name_of(work.dtype), " ", work.label),
+               .threads = work.threads,
+               .cpu_share = bench::cpu_share(work.threads)};
     CpuMeasured measured;
     if (Status status = measure(work, options, &measured); !status.ok()) return status;
     std::string kernel;
@@ -145,12 +182,13 @@ Status run_cpu(const BenchOptions& options, nlohmann::json* results, bool* check
       rivals += fmt::format("{} {:.3f} ({:.3f}-{:.3f})  ", name, value["times_ours"].get<double>(),
                             value["times_ours_low"].get<double>(),
                             value["times_ours_high"].get<double>());
+      row.times_ours[name] = value["times_ours"].get<double>();
     }
+    row.share = gflops / limit_gflops;
     progress.clear();
     table.row({work.op, std::string(name_of(work.dtype)), work.label, text(work.threads),
                format_seconds(measured.median_s), fmt::format("{:.1f}", gflops),
-               fmt::format("{:.0f}{}", limit_gflops, by_memory ? " mem" : ""),
-               fmt::format("{:.0f}%", 100 * gflops / limit_gflops),
+               fmt::format("{:.0f}{}", limit_gflops, by_memory ? " mem" : ""), share_cell(row),
                verdict(measured.check.passed()), rivals});
     if (!measured.check.passed()) *checks_passed = false;
     results->push_back({{"op", work.op},
@@ -167,13 +205,16 @@ Status run_cpu(const BenchOptions& options, nlohmann::json* results, bool* check
                         {"gflops", gflops},
                         {"limit_gflops", limit_gflops},
                         {"limit", by_memory ? "memory" : "compute"},
-                        {"share", gflops / limit_gflops},
+                        {"share", row.share},
+                        {"cpu_share", row.cpu_share},
                         {"read_share", read_s / measured.median_s},
                         {"max_error", measured.check.error},
                         {"error_over_tolerance", measured.check.ratio},
                         {"rivals", measured.rivals},
                         {"machine_limits", limits_json({{work.threads, limit}})[0]}});
+    rows.push_back(std::move(row));
   }
+  fmt::print("{}", summary_of(rows, seconds_since_begin(), cases.size() - rows.size()));
   return {};
 }
 

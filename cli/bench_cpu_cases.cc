@@ -9,6 +9,8 @@ namespace cadre::cli {
 namespace {
 
 const std::vector<int64_t> kLadder = {1, 4, 16, 64, 256, 1024};
+/// One rung that is bound by memory, one that is bound by arithmetic.
+const std::vector<int64_t> kQuickLadder = {4, 256};
 
 /// Enough experts that the weights of all of them are several times the largest cache, where
 /// reading them is what counts.
@@ -24,7 +26,8 @@ int64_t experts_of_ladder(int64_t rows, int64_t expert_bytes) {
 void add_ladder(const BenchOptions& options, const std::string& op, DType dtype, int threads,
                 std::vector<CpuCase>* cases) {
   const shapes::Shape* shape = shapes::find("qwen3-30b-w13");
-  for (const int64_t rows : options.rows.empty() ? kLadder : options.rows) {
+  const std::vector<int64_t>& ladder = options.quick ? kQuickLadder : kLadder;
+  for (const int64_t rows : options.rows.empty() ? ladder : options.rows) {
     const int64_t groups =
         experts_of_ladder(rows, shape->k * shape->n * static_cast<int64_t>(size_of(dtype)));
     cases->push_back({.label = text(rows, rows == 1 ? " row" : " rows"),
@@ -117,7 +120,7 @@ Status make_cpu_cases(const BenchOptions& options, int all_threads, std::vector<
         if (!wanted(op) || (op == "tgmm" && dtype == DType::kI8 && !int8_named)) continue;
         if (options.shapes.empty()) {
           add_ladder(options, op, dtype, threads, cases);
-          if (threads > 1 && op == "gmm" && options.rows.empty()) {
+          if (threads > 1 && op == "gmm" && options.rows.empty() && !options.quick) {
             for (const Routing routing : {Routing::kZipf, Routing::kMostInOne}) {
               add_shape(*shapes::find("qwen3-30b-w13"), op, dtype, threads, routing, cases);
             }

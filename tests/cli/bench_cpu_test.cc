@@ -107,6 +107,33 @@ TEST(CliBenchCpu, RowsAndThreadsLeaveTheCasesAskedFor) {
   }
 }
 
+TEST(CliBenchCpu, AQuickRunHasTwoRungsAndEndsWithASummary) {
+  const TemporaryFile file;
+  const CliResult result =
+      run_cli(std::string("bench --device cpu --quick --op gmm --dtype i8 --threads 1 --repeats 1 "
+                          "--seconds 0.01 --json ") +
+              file.path());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json document = json::parse(std::ifstream(file.path()));
+  ASSERT_EQ(document["results"].size(), 2u);
+  EXPECT_EQ(document["results"][0]["label"], "4 rows");
+  EXPECT_EQ(document["results"][1]["label"], "256 rows");
+  EXPECT_GT(document["results"][1]["cpu_share"].get<double>(), 0);
+  EXPECT_THAT(document["command"].get<std::string>(), HasSubstr("--quick"));
+  EXPECT_THAT(result.out, HasSubstr("\nSummary: 2 cases in "));
+}
+
+/// Two threads on one CPU are a machine that is busy for sure.
+TEST(CliBenchCpu, ABusyMachineIsSaidToBeBusy) {
+  const CliResult result = run_cli(
+      "bench --device cpu --op gmm --dtype i8 --rows 3 --threads 2 --repeats 1 --seconds 0.01",
+      "CADRE_NUM_THREADS=2 taskset -c $(taskset -cp $$ | sed 's/.*[:,-] *//')");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("This machine is too busy to measure: of 2 threads the slowest"),
+                    HasSubstr("% busy"), HasSubstr("too busy in 1 of 1 cases")));
+}
+
 /// Left out of a run of everything, but measured when it is named.
 TEST(CliBenchCpu, Int8GradientsAreMeasuredWhenTheyAreNamed) {
   const TemporaryFile file;

@@ -226,6 +226,23 @@ class SharesTable(Tree):
         self.assertIn("| 512 | 0.80 (0.80 to 0.80) | – | – | – |", mixed)
 
 
+class Make(unittest.TestCase):
+    def commands(self, target):
+        done = subprocess.run(["make", "-n", target], cwd=SCRIPTS.parent, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_bench_and_demo_need_and_build_only_the_tool(self):
+        for target, groups in (("bench", "build bench"), ("demo", "build")):
+            text = self.commands(target)
+            self.assertIn(f"setup_apt.sh {groups}\n", text)
+            self.assertIn("-DCADRE_TESTS=OFF -DCADRE_EXAMPLES=OFF", text)
+            self.assertIn("--target cadre_cli\n", text)
+
+    def test_bench_is_the_quick_one(self):
+        self.assertIn("cadre bench --device cpu --quick", self.commands("bench"))
+
+
 class RunTests(Tree):
     def test_a_missing_or_unbuilt_preset_is_named(self):
         for arguments, message in (
