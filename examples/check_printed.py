@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks that each given file stands in the README, word for word, as a fenced block.
+"""Checks that examples stand in the documents, word for word, as fenced blocks.
 
-usage: check_readme.py README FILE...
+usage: check_printed.py DOCUMENT=FILE...
 """
 import re
 import sys
@@ -9,12 +9,15 @@ from pathlib import Path
 
 
 def main():
-    readme, *files = map(Path, sys.argv[1:])
-    blocks = re.findall(r"^```[a-z]*\n(.*?)^```", readme.read_text(), re.MULTILINE | re.DOTALL)
-    missing = [file.name for file in files if file.read_text() not in blocks]
-    if missing:
-        sys.exit(f"{readme.name} does not print these files as they are: {', '.join(missing)}")
-    print(f"{readme.name} prints {len(files)} examples as they are")
+    missing = []
+    for pair in sys.argv[1:]:
+        document, file = map(Path, pair.split("=", 1))
+        blocks = re.findall(r"^```[a-z]*\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
+        if file.read_text() not in blocks:
+            missing.append(f"{document.name} does not print {file.name} as it is")
+    if missing or len(sys.argv) < 2:
+        sys.exit("\n".join(missing) or __doc__)
+    print(f"{len(sys.argv) - 1} examples are printed as they are")
 
 
 if __name__ == "__main__":

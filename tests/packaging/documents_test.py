@@ -1,42 +1,38 @@
 #!/usr/bin/env python3
-"""Compiles and runs every complete C and C++ program in the README against an installed cadre.
+"""Compiles and runs the C and C++ programs of the documents, with the documents' own commands, against an installed cadre.
 
-usage: readme_test.py README PREFIX CXX_COMPILER
+usage: documents_test.py SOURCE_DIR PREFIX
 
-A program is a fenced block marked c or cpp that has a main. The README must hold at least one of each language.
+program.cc is the README's C++ example, program.c the C example of docs/c-and-cpp.md. Every shell block of that page that runs
+./program is run, with FOLDER = PREFIX, in a folder that holds these two.
 """
-import os
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-BLOCK = re.compile(r"^```(c|cpp)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
-
-def build_and_run(language, code, prefix, cxx):
-    libdir = next(prefix.rglob("libcadre.so")).parent
-    # A C program is compiled as C (-x c) by the same driver; the linker finds libstdc++ through libcadre itself.
-    standard = ["-x", "c", "-std=c11"] if language == "c" else ["-x", "c++", "-std=c++20"]
-    with tempfile.TemporaryDirectory() as folder:
-        source, program = Path(folder) / "example", Path(folder) / "program"
-        source.write_text(code)
-        subprocess.run([cxx, *standard, *WARNINGS, f"-I{prefix}/include", str(source), "-x", "none", "-o", str(program),
-                        f"-L{libdir}", "-lcadre"], check=True)
-        subprocess.run([str(program)], check=True, env={**os.environ, "LD_LIBRARY_PATH": str(libdir)})
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def main():
-    readme, prefix, cxx = sys.argv[1:]
-    programs = [(language, code) for language, code in BLOCK.findall(Path(readme).read_text()) if " main(" in code]
-    for language, code in programs:
-        print(f"-- {language}: {len(code.splitlines())} lines", flush=True)
-        build_and_run(language, code, Path(prefix), cxx)
-    missing = {"c", "cpp"} - {language for language, _ in programs}
-    if missing:
-        sys.exit(f"{readme}: no complete example in {', '.join(sorted(missing))}")
+    source, prefix = Path(sys.argv[1]), sys.argv[2]
+    page = source / "docs" / "c-and-cpp.md"
+    (cpp,) = blocks(source / "README.md", "cpp")
+    (c,) = blocks(page, "c")
+    commands = [block for block in blocks(page, "sh") if "./program" in block]
+    for part in ("g++ ", "cc ", "pkg-config", "-rpath", "LD_LIBRARY_PATH"):
+        assert any(part in block for block in commands), f"{page.name} has no command with {part}"
+    for block in commands:
+        print(block, flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "program.cc").write_text(cpp)
+            (Path(folder) / "program.c").write_text(c)
+            script = re.sub(r"\b(g\+\+|cc) ", r"\1 -Wall -Wextra -Wpedantic -Werror ", block.replace("FOLDER", prefix))
+            done = subprocess.run(["bash", "-euc", script], cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and done.stdout == "out[0][0] = 4\n", f"{done.stdout}{done.stderr}"
 
 
 if __name__ == "__main__":

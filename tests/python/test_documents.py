@@ -1,4 +1,4 @@
-"""The Python blocks of the README run as they are printed."""
+"""The Python blocks of the README and of docs/numpy.md run as they are printed."""
 
 import importlib.util
 import re
@@ -8,16 +8,24 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).resolve().parents[2] / "README.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("README.md", "docs/numpy.md")
+BLOCKS = [
+    pytest.param(code, id=f"{page}-{number}")
+    for page in PAGES
+    for number, code in enumerate(
+        re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    )
+]
 
 
-def test_readme_has_python():
-    assert BLOCKS
+def test_every_page_has_python():
+    found = " ".join(block.id for block in BLOCKS)
+    assert all(page in found for page in PAGES)
 
 
-@pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
-def test_readme_block_runs(code):
+@pytest.mark.parametrize("code", BLOCKS)
+def test_block_runs(code):
     for framework in ("jax", "torch"):
         if f"import {framework}" in code and importlib.util.find_spec(framework) is None:
             pytest.skip(f"{framework} is not installed")
