@@ -10,7 +10,7 @@ CONFIGURE := cmake --preset $(PRESET) $(if $(CI),-DCADRE_WERROR=ON)
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-packaging asan tsan bench lint format wheel goals plots gpu-bundle clean
+.PHONY: help demo build test test-packaging test-all asan tsan bench lint format wheel goals plots gpu-bundle clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ test: ## build everything and run the C++ and the Python tests
 	@scripts/setup_python.sh test $(FRONTS)
 	@$(CONFIGURE) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
-	@scripts/run_tests.sh $(PRESET) --label-exclude packaging
+	@scripts/run_tests.sh $(PRESET) --label-exclude 'packaging|extras'
 
 test-packaging: ## test what users of an installed cadre meet: find_package, add_subdirectory, C, symbols
 	@scripts/setup_apt.sh build test
@@ -39,17 +39,20 @@ test-packaging: ## test what users of an installed cadre meet: find_package, add
 	@cmake --build $(BUILD) -j $(JOBS)
 	@ctest --preset $(PRESET) -j $(JOBS) --label-regex packaging --output-junit $(CURDIR)/$(BUILD)/packaging-results/ctest-junit
 
+test-all: ## the slow suites: tokamax, other versions of the frameworks, packaging extras (an hour)
+	@scripts/test_all.sh
+
 asan: ## run the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@scripts/setup_apt.sh build test
 	@cmake --preset asan -DCADRE_WERROR=OFF >/dev/null
 	@cmake --build build/asan -j $(JOBS)
-	@scripts/run_tests.sh --cpp-only asan -j $(JOBS) --label-exclude packaging
+	@scripts/run_tests.sh --cpp-only asan -j $(JOBS) --label-exclude 'packaging|extras'
 
 tsan: ## run the C++ tests under ThreadSanitizer
 	@scripts/setup_apt.sh build test tsan
 	@cmake --preset tsan >/dev/null
 	@cmake --build build/tsan -j $(JOBS)
-	@scripts/run_tests.sh --cpp-only tsan --label-exclude packaging
+	@scripts/run_tests.sh --cpp-only tsan --label-exclude 'packaging|extras'
 
 bench: ## benchmark the CPU backend on this machine, in two minutes (all cases: build/release/cadre bench)
 	@scripts/setup_apt.sh build bench

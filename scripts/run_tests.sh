@@ -31,8 +31,9 @@ ctest --preset "$preset" --output-junit "$PWD/$results/ctest-junit" "$@" || fail
 if ((!cpp_only)) && [[ -d tests/python ]]; then
   echo "== Python tests (pytest)"
   PYTHONPATH=bindings/python CADRE_LIBRARY=$PWD/$build/libcadre.so \
-    .venv/bin/python -m pytest -q -ra -n auto --maxprocesses 4 --dist worksteal --junit-xml="$results/pytest.xml" tests/python || failed=1
+    .venv/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal --junit-xml="$results/pytest.xml" tests/python || failed=1
 fi
 
-python3 scripts/test_summary.py "$results" || failed=1
+# Skipped cases are named once: here, or in CI at the very end.
+python3 scripts/test_summary.py ${CI:+--count} "$results" || failed=1
 exit $failed

@@ -46,5 +46,5 @@ if [[ ! $venv/complete -nt requirements/test.txt || ! $venv/complete -nt require
   touch "$venv/complete"
 fi
 echo "$(basename "$shim") made with $(basename "$(dirname "$shim")"), tested with $framework $version:"
-env -u CADRE_LIBRARY PYTHONPATH="$package" "$venv/bin/python" -m pytest -q -ra -n auto --maxprocesses 4 --dist worksteal \
+env -u CADRE_LIBRARY PYTHONPATH="$package" "$venv/bin/python" -m pytest -q -n auto --maxprocesses 4 --dist worksteal \
   --junit-xml="$folder/test-results/$framework-$version.xml" "tests/python/${framework}_front" "$@"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts every test case in folders of result files and names those that failed or were skipped.
 
-usage: test_summary.py FOLDER...
+usage: test_summary.py [--count] FOLDER...     --count: skipped cases are counted, not named
 
 A folder holds one *.xml for each GoogleTest program and for pytest, and `ctest-junit`, ctest's own report. A ctest test
 with no *.xml of its own (a program that isn't GoogleTest, or one that crashed before it could write) counts as one case.
@@ -50,12 +50,13 @@ def collect(folder):
 
 
 def main():
-    if len(sys.argv) < 2:
+    folders = [argument for argument in sys.argv[1:] if argument != "--count"]
+    if not folders:
         sys.exit(__doc__)
-    found = [case for folder in sys.argv[1:] for case in collect(Path(folder))]
+    found = [case for folder in folders for case in collect(Path(folder))]
     count = Counter(result for _, result, _ in found)
     print("== Summary")
-    for kind in ("skipped", "failed"):
+    for kind in ("failed",) if "--count" in sys.argv else ("skipped", "failed"):
         for name, result, reason in found:
             if result == kind:
                 print(f"  {kind}: {name}" + (f" ({reason})" if reason else ""))

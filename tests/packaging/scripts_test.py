@@ -114,6 +114,11 @@ class Summary(Tree):
         self.assertEqual((status, lines[-1]), (0, "2 passed, 0 failed, 1 skipped"))
         self.assertIn("  skipped: S.B (no GPU)", lines)
 
+    def test_skips_are_only_counted_where_they_are_named_later(self):
+        self.summary('<skipped message="no GPU"/>')
+        status, text = self.run_script("test_summary.py", "--count", "results")
+        self.assertEqual((status, text), (0, "== Summary\n2 passed, 0 failed, 1 skipped\n"))
+
     def test_a_failure_fails(self):
         status, lines = self.summary('<failure message="no"/>', "fail")
         self.assertEqual((status, lines[-1]), (1, "2 passed, 1 failed, 0 skipped"))
@@ -241,6 +246,17 @@ class Make(unittest.TestCase):
 
     def test_bench_is_the_quick_one(self):
         self.assertIn("cadre bench --device cpu --quick", self.commands("bench"))
+
+
+class Steps(Tree):
+    def test_a_failed_step_is_named_and_the_others_run(self):
+        self.write("run.sh", "source scripts/steps.sh\nstep one true\nstep two false\nstep three echo third\nreport_steps\nexit $failed\n")
+        (self.root / "scripts").mkdir()
+        shutil.copy(SCRIPTS / "steps.sh", self.root / "scripts")
+        done = subprocess.run(["bash", "run.sh"], cwd=self.root, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"one +passed in \d+ s, \d+ s of CPU\n  two +FAILED in")
+        self.assertIn("third\n", done.stdout)
 
 
 class RunTests(Tree):
