@@ -31,7 +31,7 @@ mkdir -p "$out"
 # alone from PTX, so there the Hopper kernels ("cuda") are left out.
 portable='All/TileBits.*/part_of_16_bytes:All/TileBits.*/no_alignment:All/TileBits.*/less_than_a_block:All/EvenTile.*HasTheBitsOfTheOthers/160x256'
 hopper=''
-for case in GraphTest.* DeviceFaults.* BackendTest.ThreadsAndStreamsShareAContext BackendTest.WorkspaceIsNeverOverrun; do
+for case in GraphTest.* DeviceFaults.* RowFaults.* BackendTest.ThreadsAndStreamsShareAContext BackendTest.WorkspaceIsNeverOverrun; do
   portable+=":All/$case/cuda_sm80"
   hopper+=":All/$case/cuda"
 done
@@ -41,6 +41,12 @@ for case in GmmContract.TransposedWeights GmmContract.TailRowsAreZeroOrUntouched
     portable+=":All/$case/cuda_sm80_$type"
   done
 done
+for case in GmmReadsBroadcastOperands TgmmReadsBroadcastOperands GroupedGemmReadsBroadcastOperands; do
+  portable+=":All/Strides0.$case/cuda_sm80_f32_f32_f32"
+  hopper+=":All/Strides0.$case/cuda_bf16_bf16_bf16"
+done
+portable+=':All/RouteContract.*/cuda_sm80_*:All/PermuteContract.*/cuda_sm80_bf16_f32_bf16'
+portable+=':All/CombineContract.*/cuda_sm80_bf16_f32_bf16:All/SelectExpertsContract.*/cuda_sm80_f32_f32_f32'
 # Every Hopper kernel on two or three multiprocessors: a CTA takes several tiles and uses its rings and chunks again.
 for case in GmmContract.{TransposedWeights,BiasAndScales}/sm90_256x192_bf16_bf16_bf16 \
   GmmContract.{TransposedWeights/sm90_128x192_f16_f16_f32,PointerLists/sm90_128x192_bf16_bf16_bf16} \
