@@ -2,20 +2,26 @@
 # its time and the processors' time (which says more on a machine that does other things, too).
 names=() results=() failed=0
 
-# Seconds that finished children of this shell have computed.
-cpu_seconds() {
-  times | awk 'NR == 2 { split($1, u, /[ms]/); split($2, s, /[ms]/); printf "%d", u[1] * 60 + u[2] + s[1] * 60 + s[2] }'
+# Sets cpu_s to the seconds that finished children of this shell have computed. (In $(...) `times` would speak of the subshell.)
+count_cpu() {
+  local file
+  file=$(mktemp)
+  times >"$file"
+  cpu_s=$(awk 'NR == 2 { split($1, u, /[ms]/); split($2, s, /[ms]/); printf "%d", u[1] * 60 + u[2] + s[1] * 60 + s[2] }' "$file")
+  rm -f "$file"
 }
 
 # step NAME COMMAND...
 step() {
-  local name=$1 start=$SECONDS result=passed spent before
-  before=$(cpu_seconds)
+  local name=$1 start=$SECONDS result=passed spent before cpu_s
+  count_cpu
+  before=$cpu_s
   shift
   echo
   echo "==== $name: $*"
   "$@" || { result=FAILED && failed=1; }
-  spent="$((SECONDS - start)) s, $(($(cpu_seconds) - before)) s of CPU"
+  count_cpu
+  spent="$((SECONDS - start)) s, $((cpu_s - before)) s of CPU"
   names+=("$name") results+=("$result in $spent")
   echo "==== $name: $result in $spent"
 }
