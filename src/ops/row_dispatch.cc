@@ -2,6 +2,7 @@
 #include "ops/row_dispatch.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "backend/registry.h"
@@ -22,12 +23,9 @@ void check_host_indices(Checker& checker, NamedView indices, std::string_view li
       const int64_t value =
           plan::read_index(view.data, view.dtype, i * view.strides[0] + j * column_stride);
       if (value >= -1 && value < limit) continue;
-      const auto expected = joined("-1 or 0 to ", limit_name, " - 1 = ", limit - 1);
-      if (view.rank == 2) {
-        checker.fail(indices.argument, "[", i, ", ", j, "] = ", value, ", expected ", expected);
-      } else {
-        checker.fail(indices.argument, "[", i, "] = ", value, ", expected ", expected);
-      }
+      const std::string at = view.rank == 2 ? text(i, ", ", j) : text(i);
+      checker.fail(indices.argument, "[", at, "] = ", value, ", expected -1 or 0 to ", limit_name,
+                   " - 1 = ", limit - 1);
       return;
     }
   }

@@ -9,7 +9,7 @@ namespace cadre::cpu {
 namespace {
 
 /// Columns that one pass over the rows keeps in registers: four vectors.
-constexpr int kRowVectors = 4;
+enum { kRowVectors = 4 };
 
 template <class V, class T>
 void add_contiguous_rows(const WeightedRows& args, int64_t col,

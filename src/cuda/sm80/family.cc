@@ -64,7 +64,8 @@ bool is_16bit_pair(const plan::Problem& problem) {
 
 /// In floating point, where no product of tiles overflows.
 double tiles_of(int64_t extent, int32_t tile) {
-  return static_cast<double>((extent + tile - 1) / tile);
+  const int64_t tiles = (extent + tile - 1) / tile;
+  return static_cast<double>(tiles);
 }
 
 /// No call has more tiles than this.
@@ -247,7 +248,8 @@ int64_t useful_blocks(const plan::Problem& problem, const plan::Config& config) 
   double blocks = most_tiles(problem, config.tile_m, config.tile_n);
   constexpr int64_t kZeroRowsOfBlock = 8;
   if (problem.op == plan::Op::kGmm) {
-    blocks += static_cast<double>(problem.m / kZeroRowsOfBlock);
+    const int64_t zero_blocks = problem.m / kZeroRowsOfBlock;
+    blocks += static_cast<double>(zero_blocks);
   }
   return static_cast<int64_t>(std::min(blocks, 1e9));
 }
