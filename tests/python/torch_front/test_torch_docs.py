@@ -39,10 +39,12 @@ def test_the_page_shows_what_it_speaks_of():
 @pytest.mark.parametrize("title, code", ALL, ids=[title for title, _ in ALL])
 def test_block_runs(tmp_path, title, code):
     script = tmp_path / "block.py"
-    script.write_text(code)
     command = [sys.executable]
     if "torch.distributed" in code:
         command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        # One process in fifteen aborts in torch's own threads while the interpreter ends, with nn.Linear too.
+        code += "import os\n\nos._exit(0)\n"
+    script.write_text(code)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
         [*command, str(script)], check=False, env=environment, capture_output=True, text=True
