@@ -21,14 +21,16 @@ enum class ExpertGroupScore : int32_t {
 /// What select_experts and its gradient must agree on.
 struct ExpertSelection {
   ExpertScore score = ExpertScore::kSoftmax;
-  bool normalize = true;  ///< the weights of a token add up to `scale`
+  bool normalize = true;  ///< divide by the sum of the chosen scores: weights add up to `scale`
   double scale = 1.0;     ///< factor of all weights
 };
 
 /// For each token the top_k experts with the highest score + correction_bias, best first; ties go
 /// to the lower index. weights[t, j] = scale * score, divided by the sum of the chosen scores if
-/// `normalize`. The bias decides the choice alone. Computed in f32 (f64 where logits are f64). A
-/// score that is NaN is chosen last.
+/// `normalize` (and where that sum is below about 1e-13, by 1e-20 more, so that scores that all
+/// vanish give weights of 0). The bias decides the choice alone. Computed in f32 (f64 where logits
+/// are f64). A score that is NaN is chosen last; under softmax one NaN makes every score of its
+/// token NaN.
 struct SelectExpertsArgs {
   TensorView logits{};           ///< [t, num_experts]
   TensorView correction_bias{};  ///< [num_experts], or not given

@@ -13,7 +13,7 @@
 namespace cadre::cpu {
 
 /// Added to the sum of the chosen scores, so that a token whose scores all vanish gets weights of
-/// zero; no other sum changes by it.
+/// zero; in f32 no sum above 1e-12 changes by it.
 inline constexpr double kLeastScoreSum = 1e-20;
 
 template <typename Compute>

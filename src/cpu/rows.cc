@@ -18,7 +18,7 @@ namespace cadre::cpu {
 namespace {
 
 /// Elements that are worth another thread.
-constexpr int64_t kMinElementsOfThread = 16384;
+constexpr double kMinElementsOfThread = 16384;
 /// An exponential, and a look at each score in every round of the choice.
 constexpr int64_t kWorkOfLogit = 16;
 
@@ -31,8 +31,10 @@ class RowThreads {
   /// Calls body(i) for i in [0, count), `width` elements of work each.
   template <typename Body>
   void each(int64_t count, int64_t width, const Body& body) {
-    const int64_t useful = count * std::max<int64_t>(width, 1) / kMinElementsOfThread + 1;
-    const int used = static_cast<int>(std::min<int64_t>(threads_, useful));
+    const double elements =
+        static_cast<double>(count) * static_cast<double>(std::max<int64_t>(width, 1));
+    const int used =
+        static_cast<int>(std::min<double>(threads_, elements / kMinElementsOfThread + 1));
     for_each_index(used, count, [&](int64_t i) {
       try {
         body(i);

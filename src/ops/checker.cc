@@ -122,6 +122,8 @@ void Checker::grouped(std::string_view argument, const GroupedTensor& tensor,
          "a known dtype");
   known_device(argument, tensor.device);
   expect(tensor.num_groups >= 0, joined(argument, ".num_groups"), tensor.num_groups, "0 or more");
+  expect(tensor.num_groups <= kMaxGroups, joined(argument, ".num_groups"), tensor.num_groups,
+         "at most 2^24");
   extent(argument, "rows", tensor.rows, tensor);
   extent(argument, "cols", tensor.cols, tensor);
   if (!ok()) return;
@@ -257,6 +259,7 @@ void Checker::product_dtypes(NamedDType lhs, NamedDType rhs, NamedDType out) {
 void Checker::index_array(std::string_view argument, const GroupSizes& sizes, Device device) {
   if (!ok()) return;
   take(plan::check_index_array(op_, argument, sizes));
+  expect(sizes.count <= kMaxGroups, joined(argument, ".count"), sizes.count, "at most 2^24");
   known_device(argument, sizes.device);
   if (ok() && sizes.device.kind == DeviceKind::kCuda) {
     same_device(argument, sizes.device, "the data", device);

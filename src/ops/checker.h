@@ -16,6 +16,8 @@ namespace cadre::ops {
 /// The largest dim of any argument. Products of two dims, a dim rounded up to whole tiles, and
 /// bytes of a row of tiles stay far from 2^63.
 inline constexpr int64_t kMaxDim = int64_t{1} << 48;
+/// More groups than anybody has, and few enough for checks that look at each of them.
+inline constexpr int64_t kMaxGroups = int64_t{1} << 24;
 
 class Checker {
  public:

@@ -32,8 +32,9 @@ Status check(const RouteArgs& args, plan::Problem* problem) {
   const int64_t top_k = args.expert_ids.shape[1];
   checker.expect(is_integer(args.expert_ids.dtype), "expert_ids.dtype",
                  name_of(args.expert_ids.dtype), "an integer type (i8 to i64, u8 to u64)");
-  checker.expect(tokens == 0 || top_k <= INT64_MAX / tokens, "expert_ids.shape",
-                 joined("[", tokens, ", ", top_k, "]"), "fewer than 2^63 slots");
+  // Devices count rows in 32 bits.
+  checker.expect(tokens == 0 || top_k <= UINT32_MAX / tokens, "expert_ids.shape",
+                 joined("[", tokens, ", ", top_k, "]"), "fewer than 2^32 slots");
   check_row_operand(checker, sizes, 1, *problem);
   check_row_operand(checker, source, 1, *problem);
   check_row_operand(checker, slot, 2, *problem);

@@ -44,7 +44,8 @@ void check_groups(Checker& checker, const SelectExpertsArgs& args, const plan::P
   const auto group_score = static_cast<int32_t>(args.group_score);
   checker.expect(group_score == 0 || group_score == 1, "group_score", group_score,
                  "0 (max) or 1 (top two)");
-  checker.expect(args.num_groups >= 1 && problem.n % std::max<int64_t>(args.num_groups, 1) == 0,
+  checker.expect(args.num_groups >= 1 && args.num_groups <= std::max<int64_t>(problem.n, 1) &&
+                     problem.n % args.num_groups == 0,
                  "num_groups", args.num_groups, "a divisor of the number of experts = ", problem.n);
   checker.expect(args.top_groups >= 1 && args.top_groups <= args.num_groups, "top_groups",
                  args.top_groups, "1 to num_groups = ", args.num_groups);
@@ -109,6 +110,7 @@ Status select_experts(Context& context, const SelectExpertsArgs& args) {
   return ops::guarded("select_experts", [&]() -> Status {
     plan::Problem problem;
     if (Status status = check(args, &problem); !status.ok()) return status;
+    if (problem.m == 0 || problem.k == 0) return context.status();
     return ops::run_rows(context, problem, &args, args.options);
   });
 }

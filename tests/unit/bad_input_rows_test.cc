@@ -144,6 +144,18 @@ TEST(BadInputRows, Route) {
   });
 }
 
+TEST(BadInputRows, RouteCountsItsSlots) {
+  Memory m;
+  const int64_t tokens = int64_t{1} << 31;
+  RouteArgs args = valid(m, static_cast<RouteArgs*>(nullptr));
+  args.expert_ids = TensorView::strided(m.ids, DType::kI32, {tokens, 2}, {0, 0});
+  args.source_row = TensorView::contiguous(m.out.source, DType::kI64, {tokens * 2});
+  args.slot_row = TensorView::contiguous(m.out.slot, DType::kI64, {tokens, 2});
+  Context context;
+  EXPECT_EQ(route(context, args).message(),
+            "route: expert_ids.shape = [2147483648, 2], expected fewer than 2^32 slots");
+}
+
 TEST(BadInputRows, Permute) {
   using A = PermuteArgs;
   expect_errors<A>({
@@ -206,6 +218,14 @@ TEST(BadInputRows, SelectExperts) {
   expect_errors<A>({
       {[](A& a, Memory&) { a.num_groups = 4; },
        "select_experts: num_groups = 4, expected a divisor of the number of experts = 6"},
+      {[](A& a, Memory& m) {
+         a.logits = f32(m.logits, {kTokens, 0});
+         a.correction_bias = {};
+         a.expert_ids = i32(m.out.slot, {kTokens, 0});
+         a.weights = f32(m.out.weights, {kTokens, 0});
+         a.num_groups = 2;
+       },
+       "select_experts: num_groups = 2, expected a divisor of the number of experts = 0"},
       {[](A& a, Memory&) { a.num_groups = 0; },
        "select_experts: num_groups = 0, expected a divisor of the number of experts = 6"},
       {[](A& a, Memory&) { a.num_groups = 3, a.top_groups = 4; },

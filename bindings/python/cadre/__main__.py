@@ -2,6 +2,7 @@
 problem gets. The repository builds a larger tool of the same name in C++, which also has `demo` and `bench`."""
 
 import argparse
+import os
 import sys
 
 from ._command import explain, info, verify
@@ -36,10 +37,19 @@ def main(arguments=None):
     """Runs one command and returns its exit code."""
     try:
         options = _parser().parse_args(arguments)
-        return options.run(options)
+        code = options.run(options)
+        sys.stdout.flush()
+        return code
     except (ValueError, TypeError) as error:
         print(f"cadre: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; nothing may be written when Python closes it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        print(f"cadre: {error}", file=sys.stderr)
+        return 4
     except NotImplementedError as error:
         print(f"cadre: {error}", file=sys.stderr)
         return 4

@@ -228,7 +228,7 @@ CASES = {
     "input of out= wants a gradient": (
         lambda: T.gmm(lhs(True), rhs(), SIZES, out=random(8, 4)),
         ValueError,
-        "gmm: lhs.requires_grad = True, expected False because out is given",
+        "gmm: lhs.requires_grad = True, expected False: calls that write into out",
     ),
     "out shape": (
         lambda: T.gmm(lhs(), rhs(), SIZES, out=random(8, 5)),
@@ -393,3 +393,23 @@ def test_old_torch_is_an_import_error():
     _shim.check_version("3.0.0")
     with pytest.raises(ImportError, match=r"torch is 2.10.1, expected 2.11 or newer: pip install"):
         _shim.check_version("2.10.1")
+
+
+@pytest.mark.parametrize(
+    "call, error, words",
+    [
+        (lambda x, w, s: cadre.torch.gmm(x, w, s, group_offset=2**64 + 1), ValueError, "group_offset"),
+        (lambda x, w, s: cadre.torch.tgmm(x, x, s, group_offset=2**64 + 1), ValueError, "group_offset"),
+        (lambda x, w, s: cadre.torch.gmm(x, w, s, out_dtype="f32"), TypeError, "out_dtype"),
+        (lambda x, w, s: cadre.torch.tgmm(x, x, s, out_dtype="f32"), TypeError, "out_dtype"),
+        (lambda x, w, s: cadre.torch.gmm(None, w, s), TypeError, "lhs"),
+        (lambda x, w, s: cadre.torch.gmm(x, None, s), TypeError, "rhs"),
+        (lambda x, w, s: cadre.torch.gmm(x, [w[0], None, w[2]], s), TypeError, r"rhs\[1\]"),
+        (lambda x, w, s: cadre.torch.tgmm(None, x, s), TypeError, "lhs"),
+        (lambda x, w, s: cadre.torch.bias_grad(None, s), TypeError, "dy"),
+    ],
+)
+def test_what_the_dispatcher_would_refuse_is_named(call, error, words):
+    x, w, sizes = torch.randn(6, 4), torch.randn(3, 4, 5), torch.tensor([2, 0, 4])
+    with pytest.raises(error, match=words):
+        call(x, w, sizes)

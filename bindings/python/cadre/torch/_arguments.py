@@ -34,9 +34,12 @@ def group_offset(op, value):
     if isinstance(value, (bool, float)):
         raise wrong_type(op, "group_offset", value, "an int or a tensor")
     try:
-        return None, operator.index(value)
+        number = operator.index(value)
     except TypeError:
         raise wrong_type(op, "group_offset", value, "an int or a tensor") from None
+    if not -(2**63) <= number < 2**63:
+        raise wrong_value(op, "group_offset", number, "an int of 64 bits")
+    return None, number
 
 
 def scalars(op, argument, value, default):
@@ -120,11 +123,11 @@ def refuse_gradients(op, tensors):
             if not isinstance(each, torch.Tensor):
                 continue
             if forward and _forward_ad.unpack_dual(each).tangent is not None:
-                raise wrong_value(op, f"{name}'s tangent", "given", "none because out is given")
+                raise wrong_value(op, f"{name}'s tangent", "given", "none: calls that write into out or add c are not differentiable")
             if torch.is_grad_enabled() and each.requires_grad:
                 raise wrong_value(
                     op,
                     f"{name}.requires_grad",
                     True,
-                    "False because out is given: use torch.no_grad() or leave out away",
+                    "False: calls that write into out or add c are not differentiable (use torch.no_grad())",
                 )

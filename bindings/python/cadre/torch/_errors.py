@@ -10,18 +10,22 @@ from . import _dtypes
 _CODED = re.compile(r"\[cadre (\d)\] (.*)", re.DOTALL)
 _DTYPE_NAME = re.compile(rf"\b({'|'.join(_dtypes.NAMES)})\b")
 
+#: Arguments without a default: None is no way to leave them out.
+_REQUIRED = ("lhs", "rhs", "a", "b", "dy", "group_sizes")
 #: Arguments of the ops that may be one tensor or a list.
 _MAY_BE_LISTS = ("a", "b", "c", "rhs", "bias", "out")
 
 
-def translated(op, error, tensors):
+def translated(op, error, tensors, out_dtype=None):
     """The exception to raise for `error`. `tensors`: argument name -> what was given as a tensor or list of tensors."""
+    if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
+        return wrong_type(op, "out_dtype", out_dtype, "a torch.dtype")
     for argument, value in tensors.items():
         values = {argument: value}
         if argument in _MAY_BE_LISTS and isinstance(value, (list, tuple)):
             values = {f"{argument}[{i}]": item for i, item in enumerate(value)}
         for name, item in values.items():
-            if item is None:
+            if item is None and name == argument and argument not in _REQUIRED:
                 continue
             if not isinstance(item, torch.Tensor):
                 return wrong_type(op, name, item, "a torch.Tensor")

@@ -66,7 +66,7 @@ def gmm(
             return result
     offset_tensor, group_offset = (
         (None, group_offset)
-        if type(group_offset) is int
+        if type(group_offset) is int and -(2**63) <= group_offset < 2**63
         else _arguments.group_offset("gmm", group_offset)
     )
     alpha_value, alpha = (
@@ -110,7 +110,7 @@ def gmm(
             "c": c,
             "out": out,
         }
-        raise translated("gmm", error, tensors) from None
+        raise translated("gmm", error, tensors, out_dtype) from None
 
 
 def _lists(rhs, group_sizes, alpha, bias):
@@ -240,7 +240,7 @@ def tgmm(
             "c": c,
             "out": out,
         }
-        raise translated("tgmm", error, tensors) from None
+        raise translated("tgmm", error, tensors, out_dtype) from None
 
 
 def _local_groups(op, group_sizes, group_offset, offset_tensor, num_groups):
