@@ -76,9 +76,9 @@ const Row<TgmmArgs> kTgmmRows[] = {
      "tgmm: out overlaps itself (strides 0, 5, 1), expected every element at its own address"},
     {"more groups than pointers of out",
      [](TgmmArgs& t, Arrays& a) {
-       t.out = GroupedTensor::list(a.one_pointer, 1 << 30, f32(a.out, {kK, kN}));
+       t.out = GroupedTensor::list(a.one_pointer, 1 << 24, f32(a.out, {kK, kN}));
      },
-     "tgmm: group_sizes.count = 3, expected at least the number of local groups = 1073741824"},
+     "tgmm: group_sizes.count = 3, expected at least the number of local groups = 16777216"},
     {"rows that nobody has",
      [](TgmmArgs& t, Arrays& a) {
        t.lhs = TensorView::strided(a.lhs, DType::kF32, {INT64_MAX - 1, kK}, {0, 1});
@@ -162,9 +162,9 @@ const Row<GroupedGemmArgs> kGroupedGemmRows[] = {
      "grouped_gemm: a.row_stride = -4, .col_stride = 1, expected 0 or more in a packed buffer"},
     {"more groups than pointers of b",
      [](GroupedGemmArgs& g, Arrays& a) {
-       g.b = GroupedTensor::list(a.one_pointer, 1 << 30, f32(a.rhs, {kK, kN}));
+       g.b = GroupedTensor::list(a.one_pointer, 1 << 24, f32(a.rhs, {kK, kN}));
      },
-     "grouped_gemm: b.num_groups = 1073741824, expected a.num_groups = 3"},
+     "grouped_gemm: b.num_groups = 16777216, expected a.num_groups = 3"},
     {"k that nobody has",
      [](GroupedGemmArgs& g, Arrays& a) {
        constexpr int64_t kMost = INT64_MAX / 4;
