@@ -147,3 +147,20 @@ def test_a_buffer_overwritten_too_early_is_an_error(device, buffer):
         layer(x, SPLITS, **options).sum().backward()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         early.sum().backward()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_dgrad_out_may_lie_between_the_columns_of_inp(device, transposed):
+    layer = make(device, FORMS[0])
+    shape = (2 * M, K) if transposed else (M, 2 * K)
+    buffer = random(*shape, device=device)
+    columns = (buffer[0::2], buffer[1::2]) if transposed else (buffer[:, 0::2], buffer[:, 1::2])
+    x, dgrad = columns[0].detach().requires_grad_(), columns[1]
+    dy = random(M, N, device=device)
+    (expected,) = torch.autograd.grad(layer(x, SPLITS), x, dy)
+    layer(x, SPLITS, dgrad_out=dgrad).backward(dy)
+    assert equal(dgrad[:COVERED], expected[:COVERED])
+
+    shifted = torch.as_strided(buffer, dgrad.shape, dgrad.stride(), dgrad.storage_offset() - 1)
+    with pytest.raises(ValueError, match="dgrad_out = a tensor that overlaps inp"):
+        layer(x, SPLITS, dgrad_out=shifted)

@@ -7,6 +7,7 @@ they write outside the graph: it breaks the graph here, or with fullgraph=True s
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
@@ -77,24 +78,29 @@ def _check(module, weights, inp, buffers):
         _main_grad.check(module)
 
 
+class _Memory:
+    """The bytes of a matrix as NumPy describes an array. Only its addresses are looked at, so it may lie on a GPU."""
+
+    def __init__(self, matrix):
+        size = matrix.element_size()
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (matrix.data_ptr(), False),
+            "shape": tuple(matrix.shape),
+            "strides": tuple(stride * size for stride in matrix.stride()),
+            "typestr": f"|V{size}",
+        }
+
+
 def _share_memory(first, second):
-    """Whether two matrices may share an element; exact for those of one row stride and one element type."""
-    spans = []
-    for each in (first, second):
-        reach = sum(
-            (size - 1) * stride for size, stride in zip(each.shape, each.stride(), strict=True)
-        )
-        spans.append((each.data_ptr(), each.data_ptr() + (reach + 1) * each.element_size()))
-    if min(first.numel(), second.numel()) == 0 or max(s[0] for s in spans) >= min(
-        s[1] for s in spans
-    ):
+    """Whether two matrices share a byte."""
+    if min(first.numel(), second.numel()) == 0:
         return False
-    row, column = first.stride()
-    if first.stride() != second.stride() or column != 1 or first.dtype != second.dtype:
+    views = [np.asarray(_Memory(each)) for each in (first, second)]
+    try:
+        return np.shares_memory(*views, max_work=10**5)
+    except np.exceptions.TooHardError:
         return True
-    # Side by side in the rows of one buffer: where the second's columns begin among the first's.
-    begin = (spans[1][0] - spans[0][0]) // first.element_size() % row
-    return begin < first.shape[1] or begin + second.shape[1] > row
 
 
 class _Pass(torch.autograd.Function):
