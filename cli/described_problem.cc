@@ -64,7 +64,6 @@ class Builder {
   GroupedTensor matrices(DType dtype, int64_t num, int64_t num_rows, int64_t num_cols, bool list);
   CallOptions options() const {
     return {.precision = d_.precision == "tf32" ? Precision::kTf32 : Precision::kDefault,
-            .allow_split_k = d_.allow_split_k,
             .average_rows = d_.average_rows};
   }
 

@@ -33,7 +33,6 @@ struct ProblemDescription {
   double alpha = 1;
   std::string tail = "zero";
   std::string precision = "default";
-  bool allow_split_k = false;
   int64_t average_rows = 0;
   int alignment_bytes = 128;
   std::optional<int64_t> lhs_row_stride{};  ///< absent: no gaps

@@ -31,7 +31,7 @@ nlohmann::json json_of(const backend::Explanation& result) {
     document["backend"] = result.chosen_backend;
     document["config"] = {{"text", to_string(c)}, {"kernel", c.kernel},  {"tile_m", c.tile_m},
                           {"tile_n", c.tile_n},   {"tile_k", c.tile_k},  {"stages", c.stages},
-                          {"split_k", c.split_k}, {"threads", c.threads}};
+                          {"threads", c.threads}};
   }
   nlohmann::json answers = nlohmann::json::array();
   for (const backend::Answer& answer : result.answers) {
@@ -96,7 +96,6 @@ void add_problem_options(CLI::App* command, ProblemDescription* d) {
   command->add_option("--precision", d->precision, "default, or tf32 for f32 operands")
       ->check(CLI::IsMember({"default", "tf32"}))
       ->capture_default_str();
-  command->add_flag("--split-k", d->allow_split_k, "Allow split-K (not batch invariant)");
   command->add_option("--average-rows", d->average_rows, "Hint: rows of a typical group")
       ->check(dimension);
   command->add_option("--align", d->alignment_bytes, "Alignment of every base pointer in bytes")

@@ -6,6 +6,7 @@
 
 #include "core/convert.h"
 #include "core/text.h"
+#include "ops/dispatch.h"
 #include "plan/group_offsets.h"
 #include "verify/tolerance.h"
 
@@ -23,11 +24,6 @@ void* at(const void* data, DType dtype, int64_t elements) {
 
 double element(const TensorView& view, int64_t row, int64_t col) {
   return load_as_double(view.data, view.dtype, row * view.strides[0] + col * view.strides[1]);
-}
-
-DType compute_type(DType a, DType b, DType out) {
-  const bool f64 = a == DType::kF64 || b == DType::kF64 || out == DType::kF64;
-  return f64 ? DType::kF64 : DType::kF32;
 }
 
 /// A sum of `terms` products whose absolute values add up to at most `magnitude`, in any order, and
@@ -99,7 +95,7 @@ Status check_gmm(Context& reference, const GmmArgs& args, CheckResult* result) {
   const int64_t rhs_n_stride = t ? args.rhs.row_stride : args.rhs.col_stride;
   const TensorView out = TensorView::strided(args.out.data, args.out.dtype, {m, n},
                                              {args.out.row_stride, args.out.col_stride});
-  const DType compute = compute_type(args.lhs.dtype, args.rhs.dtype, out.dtype);
+  const DType compute = ops::compute_dtype(args.lhs.dtype, args.rhs.dtype, out.dtype);
   std::vector<int64_t> offsets;
   if (Status status = offsets_of(args.group_sizes, m, &offsets); !status.ok()) return status;
 
@@ -210,7 +206,7 @@ Status TgmmCheck::check(Context& reference, CheckResult* result) const {
                          .accumulate = true};
   if (Status status = tgmm(reference, sampled); !status.ok()) return status;
 
-  const DType compute = compute_type(args_.lhs.dtype, args_.rhs.dtype, out.dtype);
+  const DType compute = ops::compute_dtype(args_.lhs.dtype, args_.rhs.dtype, out.dtype);
   size_t index = 0;
   for (int64_t group = 0; group < out.num_groups; ++group) {
     const int64_t terms =
@@ -253,7 +249,7 @@ Status check_bias_grad(Context& reference, const BiasGradArgs& args, CheckResult
                                  exact.data(), DType::kF64, {num_groups, num_cols}))};
   if (Status status = bias_grad(reference, sampled); !status.ok()) return status;
 
-  const DType compute = compute_type(args.dy.dtype, args.dy.dtype, args.dbias.dtype);
+  const DType compute = ops::compute_dtype(args.dy.dtype, args.dy.dtype, args.dbias.dtype);
   for (int64_t group = 0; group < num_groups; ++group) {
     const int64_t begin = offsets[static_cast<size_t>(group)];
     const int64_t end = offsets[static_cast<size_t>(group + 1)];

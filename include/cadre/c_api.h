@@ -179,8 +179,6 @@ typedef struct cadre_call_options {
   void* workspace;
   size_t workspace_size_bytes;
   int32_t precision;
-  int32_t allow_split_k;
-  int32_t split_accumulator;
   int64_t average_rows;
   const char* config;
 } cadre_call_options;

@@ -36,9 +36,7 @@ struct CallOptions {
   void* workspace = nullptr;  ///< device memory of workspace_size() bytes; null: the Context's
   size_t workspace_size_bytes = 0;
   Precision precision = Precision::kDefault;
-  bool allow_split_k = false;     ///< may break batch invariance, never determinism
-  bool split_accumulator = true;  ///< fp8: promote partial sums to f32
-  int64_t average_rows = 0;       ///< hint: rows of a typical group; 0: m / num_groups
+  int64_t average_rows = 0;      ///< hint: rows of a typical group; 0: m / num_groups
   const char* config = nullptr;   ///< a kernel name from `cadre explain`, pinned
 };
 

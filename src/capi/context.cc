@@ -175,8 +175,6 @@ void cadre_call_options_init(cadre_call_options* options, size_t struct_size) {
   const CallOptions defaults;
   cadre_call_options result = {};
   result.precision = static_cast<int32_t>(defaults.precision);
-  result.allow_split_k = defaults.allow_split_k;
-  result.split_accumulator = defaults.split_accumulator;
   result.average_rows = defaults.average_rows;
   capi::write_defaults(result, options, struct_size);
 }

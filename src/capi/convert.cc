@@ -75,8 +75,6 @@ Status call_options(std::string_view function, const cadre_call_options* options
   result->workspace = given.workspace;
   result->workspace_size_bytes = given.workspace_size_bytes;
   result->precision = static_cast<Precision>(given.precision);
-  result->allow_split_k = given.allow_split_k != 0;
-  result->split_accumulator = given.split_accumulator != 0;
   result->average_rows = given.average_rows;
   result->config = given.config;
   return {};

@@ -42,7 +42,7 @@ Status read_struct(std::string_view function, const Struct* given, size_t oldest
   if (given->struct_size > sizeof(Struct)) {
     return Status::invalid(text(function, ": struct_size = ", given->struct_size,
                                 ", expected at most ", sizeof(Struct),
-                                " (the caller was built for a newer library)"));
+                                " (the caller was built with the header of another version)"));
   }
   if (given->struct_size < oldest) {
     return Status::invalid(text(function, ": struct_size = ", given->struct_size,

@@ -6,7 +6,7 @@
 #include "core/text.h"
 #include "cuda/device.h"
 #include "cuda/workspace.h"
-#include "plan/group_scan.h"
+#include "plan/device_fault.h"
 
 namespace cadre::cuda {
 namespace {

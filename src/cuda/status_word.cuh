@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "plan/group_scan.h"
+#include "plan/device_fault.h"
 
 namespace cadre::cuda {
 

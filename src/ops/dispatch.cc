@@ -150,7 +150,6 @@ void check_options(Checker& checker, const CallOptions& options, plan::Problem* 
                    options.workspace_size_bytes, " bytes of workspace");
   }
   problem->precision = options.precision;
-  problem->allow_split_k = options.allow_split_k;
   problem->average_rows = options.average_rows;
   if (problem->average_rows == 0 && problem->num_groups > 0) {
     problem->average_rows = problem->m / problem->num_groups;

@@ -11,7 +11,6 @@ std::string to_string(const Config& c) {
   std::string out = c.kernel;
   if (c.tile_m) out += text(" tile ", c.tile_m, "x", c.tile_n, "x", c.tile_k);
   if (c.stages) out += text(" stages ", c.stages);
-  if (c.split_k > 1) out += text(" split_k ", c.split_k);
   if (c.threads) out += text(" threads ", c.threads);
   return out;
 }

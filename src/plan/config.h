@@ -13,7 +13,6 @@ struct Config {
   int32_t tile_n = 0;
   int32_t tile_k = 0;
   int32_t stages = 0;
-  int32_t split_k = 1;
   int32_t threads = 0;  ///< CPU: threads; CUDA: threads of a block
 
   friend bool operator==(const Config&, const Config&) = default;

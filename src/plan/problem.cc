@@ -59,7 +59,6 @@ std::string to_string(const Problem& p) {
   if (p.tail == Tail::kUntouched) out += ", tail untouched";
   if (p.tail == Tail::kForbid) out += ", tail forbidden";
   if (p.precision == Precision::kTf32) out += ", tf32";
-  if (p.allow_split_k) out += ", split k allowed";
   return out;
 }
 
@@ -81,7 +80,7 @@ size_t hash_of(const Problem& p) {
   for (int64_t value : {p.m, p.k, p.n, p.num_groups, p.num_local_groups, p.average_rows})
     mix(value);
   for (bool flag : {p.transpose_lhs, p.transpose_rhs, p.sizes_on_device, p.offset_on_device,
-                    p.has_alpha, p.has_beta, p.has_bias_scale, p.has_row_scale, p.allow_split_k}) {
+                    p.has_alpha, p.has_beta, p.has_bias_scale, p.has_row_scale}) {
     mix(flag);
   }
   mix(p.op);

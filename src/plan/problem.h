@@ -73,7 +73,6 @@ struct Problem {
   bool has_row_scale = false;
 
   Precision precision = Precision::kDefault;
-  bool allow_split_k = false;
   int64_t average_rows = 0;  ///< rows of a typical group
 
   friend bool operator==(const Problem&, const Problem&) = default;

@@ -70,8 +70,6 @@ cadre_call_options to_c(const CallOptions& options) {
   result.workspace = options.workspace;
   result.workspace_size_bytes = options.workspace_size_bytes;
   result.precision = static_cast<int32_t>(options.precision);
-  result.allow_split_k = options.allow_split_k;
-  result.split_accumulator = options.split_accumulator;
   result.average_rows = options.average_rows;
   result.config = options.config;
   return result;

@@ -5,8 +5,6 @@
 
 #include <limits>
 
-#include "plan/group_scan.h"
-
 namespace cadre::plan {
 namespace {
 
@@ -135,27 +133,6 @@ TEST(GroupOffsets, IndexArraysAreChecked) {
   EXPECT_EQ(check_index_array("gmm", "group_sizes", {nullptr, DType::kI32, 3}).message(),
             "gmm: group_sizes.data = null, expected 3 integers");
   EXPECT_TRUE(check_index_array("gmm", "group_sizes", {nullptr, DType::kI32, 0}).ok());
-}
-
-TEST(GroupScan, CountsEverythingBehindABadSizeAsTail) {
-  GroupScan negative{.m = 10};
-  EXPECT_EQ(negative.add(4), 4);
-  EXPECT_EQ(negative.add(-1), 0);
-  EXPECT_EQ(negative.add(2), 0);
-  EXPECT_TRUE(negative.bad);
-  EXPECT_EQ(negative.end, 4);
-
-  GroupScan above{.m = 10};
-  EXPECT_EQ(above.add(10), 10);
-  EXPECT_EQ(above.add(0), 0);
-  EXPECT_FALSE(above.bad);
-  EXPECT_EQ(above.add(1), 0);
-  EXPECT_TRUE(above.bad);
-  EXPECT_EQ(above.end, 10);
-
-  GroupScan overflow{.m = 10};
-  EXPECT_EQ(overflow.add(std::numeric_limits<int64_t>::max()), 0);
-  EXPECT_TRUE(overflow.bad);
 }
 
 }  // namespace

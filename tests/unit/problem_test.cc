@@ -59,7 +59,6 @@ const std::vector<std::function<void(Problem&)>>& changes() {
       [](Problem& p) { p.has_bias_scale = true; },
       [](Problem& p) { p.has_row_scale = true; },
       [](Problem& p) { p.precision = Precision::kTf32; },
-      [](Problem& p) { p.allow_split_k = true; },
       [](Problem& p) { p.average_rows = 3; },
   };
   return all;
@@ -110,9 +109,8 @@ TEST(Config, PrintsAndHashes) {
                              .tile_m = 128,
                              .tile_n = 256,
                              .tile_k = 64,
-                             .stages = 4,
-                             .split_k = 3}),
-            "sm90/gmm tile 128x256x64 stages 4 split_k 3");
+                             .stages = 4}),
+            "sm90/gmm tile 128x256x64 stages 4");
 }
 
 }  // namespace

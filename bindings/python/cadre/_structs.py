@@ -78,8 +78,6 @@ class CallOptions(ctypes.Structure):
         ("workspace", c_void_p),
         ("workspace_size_bytes", c_size_t),
         ("precision", c_int32),
-        ("allow_split_k", c_int32),
-        ("split_accumulator", c_int32),
         ("average_rows", c_int64),
         ("config", c_char_p),
     ]

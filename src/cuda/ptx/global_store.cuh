@@ -6,12 +6,6 @@
 
 namespace cadre::ptx {
 
-__device__ __forceinline__ void store_global_16(void* destination, const uint4& value) {
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(destination), "r"(value.x),
-               "r"(value.y), "r"(value.z), "r"(value.w)
-               : "memory");
-}
-
 // Stores when `index` is below `limit`, without a branch.
 __device__ __forceinline__ void store_global_16_below(void* destination, const uint4& value,
                                                       int index, int limit) {
