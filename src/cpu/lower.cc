@@ -61,20 +61,21 @@ void lower_gmm(const Problem& p, const Operands& operands, LoweredCall* call) {
     item.a = rows_from(operands.lhs, begin);
     item.b = matrix_of(operands.rhs, i, 0);
     if (p.transpose_rhs) item.b = transposed(item.b);
-    item.c = matrix_of(operands.c, i, begin);
+    item.c = matrix_of(operands.epilogue.c, i, begin);
     item.d = matrix_of(operands.out, i, begin);
-    if (operands.bias.given()) {
-      const MatrixRef bias = matrix_of(operands.bias, i, 0);
+    if (operands.epilogue.bias.given()) {
+      const MatrixRef bias = matrix_of(operands.epilogue.bias, i, 0);
       item.bias = {bias.data, bias.dtype, bias.col_stride};
     }
-    item.bias_scale = vector_from(operands.bias_scale, begin);
-    item.row_scale = vector_from(operands.row_scale, begin);
-    item.alpha = scalar_of(operands.alpha, i);
-    item.beta = scalar_of(operands.beta, i);
+    item.bias_scale = vector_from(operands.epilogue.bias_scale, begin);
+    item.row_scale = vector_from(operands.epilogue.row_scale, begin);
+    item.alpha = scalar_of(operands.epilogue.alpha, i);
+    item.beta = scalar_of(operands.epilogue.beta, i);
     call->items.push_back(item);
   }
   // Rows before, behind and between: with beta they keep what they hold, a list has none.
-  if (p.tail != Tail::kZero || p.has_beta || operands.out.placement != Placement::kRows) return;
+  if (p.tail != Tail::kZero || p.epilogue.has_beta || operands.out.placement != Placement::kRows)
+    return;
   const int64_t local_begin = offsets[static_cast<size_t>(first)];
   const int64_t local_end = offsets[static_cast<size_t>(first + p.num_local_groups)];
   for (const auto& [begin, end] : {std::pair{int64_t{0}, local_begin}, std::pair{local_end, p.m}}) {
@@ -94,10 +95,10 @@ void lower_tgmm(const Problem& p, const Operands& operands, LoweredCall* call) {
     GemmItem item{.m = p.k, .n = p.n, .k = end - begin, .group = i};
     item.a = transposed(rows_from(operands.lhs, begin));
     item.b = rows_from(operands.rhs, begin);
-    item.c = matrix_of(operands.c, i, 0);
+    item.c = matrix_of(operands.epilogue.c, i, 0);
     item.d = matrix_of(operands.out, i, 0);
-    item.alpha = scalar_of(operands.alpha, i);
-    item.beta = scalar_of(operands.beta, i);
+    item.alpha = scalar_of(operands.epilogue.alpha, i);
+    item.beta = scalar_of(operands.epilogue.beta, i);
     call->items.push_back(item);
   }
 }
@@ -124,7 +125,7 @@ class MatrixSequence {
 void lower_grouped_gemm(const Problem& p, const Operands& operands, LoweredCall* call) {
   MatrixSequence a(operands.lhs);
   MatrixSequence b(operands.rhs);
-  MatrixSequence c(operands.c);
+  MatrixSequence c(operands.epilogue.c);
   MatrixSequence d(operands.out);
   for (int64_t i = 0; i < p.num_local_groups; ++i) {
     const plan::MatrixDims out = plan::dims_of(operands.out, i);
@@ -137,8 +138,8 @@ void lower_grouped_gemm(const Problem& p, const Operands& operands, LoweredCall*
     item.d = d.next(i);
     if (p.transpose_lhs) item.a = transposed(item.a);
     if (p.transpose_rhs) item.b = transposed(item.b);
-    item.alpha = scalar_of(operands.alpha, i);
-    item.beta = scalar_of(operands.beta, i);
+    item.alpha = scalar_of(operands.epilogue.alpha, i);
+    item.beta = scalar_of(operands.epilogue.beta, i);
     call->items.push_back(item);
   }
 }

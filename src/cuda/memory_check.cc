@@ -61,14 +61,15 @@ Status check_memory(const Launch& launch, const plan::Operands& operands,
   checks.tensor("lhs", operands.lhs);
   checks.tensor("rhs", operands.rhs);
   checks.tensor("out", operands.out);
-  if (operands.c.data != operands.out.data || operands.c.pointers != operands.out.pointers) {
-    checks.tensor("c", operands.c);
+  if (operands.epilogue.c.data != operands.out.data ||
+      operands.epilogue.c.pointers != operands.out.pointers) {
+    checks.tensor("c", operands.epilogue.c);
   }
-  checks.tensor("bias", operands.bias);
-  checks.view("bias_scale", operands.bias_scale);
-  checks.view("row_scale", operands.row_scale);
-  checks.view("alpha", operands.alpha.per_group);
-  checks.view("beta", operands.beta.per_group);
+  checks.tensor("bias", operands.epilogue.bias);
+  checks.view("bias_scale", operands.epilogue.bias_scale);
+  checks.view("row_scale", operands.epilogue.row_scale);
+  checks.view("alpha", operands.epilogue.alpha.per_group);
+  checks.view("beta", operands.epilogue.beta.per_group);
   checks.sizes("group_sizes", operands.group_sizes);
   checks.offset(operands.group_offset);
   checks.pointer("options.workspace", options.workspace);

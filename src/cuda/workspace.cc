@@ -34,7 +34,7 @@ size_t word_count(const plan::Problem& problem) {
   size_t words = problem.sizes_on_device ? 0 : groups + 1;
   // C is out itself unless Problem::c is given; four lists at most, all of local groups.
   for (const plan::OperandLayout* layout :
-       {&problem.rhs, &problem.c, &problem.out, &problem.bias}) {
+       {&problem.rhs, &problem.epilogue.c, &problem.out, &problem.epilogue.bias}) {
     if (layout->placement == Placement::kList) words += local;
   }
   return words;

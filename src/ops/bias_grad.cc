@@ -90,9 +90,9 @@ Status check(const BiasGradArgs& args, CheckedCall* call) {
 
   problem.lhs = ops::layout_of(args.dy);
   problem.out = ops::layout_of(args.dbias);
-  problem.bias = ops::layout_of(args.bias);
-  problem.has_bias_scale = args.bias_scale.given();
-  problem.has_beta = args.accumulate;
+  problem.epilogue.bias = ops::layout_of(args.bias);
+  problem.epilogue.has_bias_scale = args.bias_scale.given();
+  problem.epilogue.has_beta = args.accumulate;
   const bool f64 = args.dy.dtype == DType::kF64 || args.dbias.dtype == DType::kF64 ||
                    args.dbias_scale.dtype == DType::kF64 || args.bias.dtype == DType::kF64 ||
                    args.bias_scale.dtype == DType::kF64;

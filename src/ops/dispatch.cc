@@ -116,11 +116,12 @@ void check_scalars(Checker& checker, const ScalarArgs& args, Call* call) {
       (args.beta.varies() || (args.beta.uniform != 0 && args.beta.uniform != 1))) {
     checker.fail("accumulate = true and beta is given, expected one of them");
   }
-  operands.alpha = args.alpha;
-  operands.beta = args.accumulate ? GroupScalars(1.0) : args.beta;
-  operands.c = args.c.given() ? args.c : operands.out;
-  problem.has_alpha = args.alpha.varies() || args.alpha.uniform != 1;
-  problem.has_beta = operands.beta.varies() || operands.beta.uniform != 0;
+  operands.epilogue.alpha = args.alpha;
+  operands.epilogue.beta = args.accumulate ? GroupScalars(1.0) : args.beta;
+  operands.epilogue.c = args.c.given() ? args.c : operands.out;
+  problem.epilogue.has_alpha = args.alpha.varies() || args.alpha.uniform != 1;
+  problem.epilogue.has_beta =
+      operands.epilogue.beta.varies() || operands.epilogue.beta.uniform != 0;
   if (!checker.ok()) return;
   if (args.c.given()) {
     checker.same_device("c", args.c.device, "out", operands.out.device);
@@ -130,13 +131,14 @@ void check_scalars(Checker& checker, const ScalarArgs& args, Call* call) {
     } else {
       checker.float_dtype("c", args.c.dtype);
     }
-    if (problem.has_beta && !same_memory(args.c, operands.out)) problem.c = layout_of(args.c);
+    if (problem.epilogue.has_beta && !same_memory(args.c, operands.out))
+      problem.epilogue.c = layout_of(args.c);
   }
   if (operands.out.dtype != DType::kI32) return;
-  checker.expect(!problem.has_alpha, "alpha", "given", "1 because out.dtype = i32");
-  checker.expect(
-      !operands.beta.varies() && (operands.beta.uniform == 0 || operands.beta.uniform == 1), "beta",
-      operands.beta.uniform, "0 or 1 because out.dtype = i32");
+  checker.expect(!problem.epilogue.has_alpha, "alpha", "given", "1 because out.dtype = i32");
+  checker.expect(!operands.epilogue.beta.varies() &&
+                     (operands.epilogue.beta.uniform == 0 || operands.epilogue.beta.uniform == 1),
+                 "beta", operands.epilogue.beta.uniform, "0 or 1 because out.dtype = i32");
 }
 
 void check_options(Checker& checker, const CallOptions& options, plan::Problem* problem) {
@@ -191,17 +193,18 @@ void check_overlaps(Checker& checker, const Call& call, std::string_view output)
   };
   input(own_names ? "a" : "lhs", operands.lhs);
   input(own_names ? "b" : "rhs", operands.rhs);
-  input("bias", operands.bias);
-  input("bias_scale", operands.bias_scale);
-  input("row_scale", operands.row_scale);
-  input("alpha", operands.alpha.per_group);
-  input("beta", operands.beta.per_group);
+  input("bias", operands.epilogue.bias);
+  input("bias_scale", operands.epilogue.bias_scale);
+  input("row_scale", operands.epilogue.row_scale);
+  input("alpha", operands.epilogue.alpha.per_group);
+  input("beta", operands.epilogue.beta.per_group);
   indices("group_sizes", operands.group_sizes);
   const GroupOffset& offset = operands.group_offset;
   if (offset.device_value != nullptr) {
     indices("group_offset", {offset.device_value, offset.dtype, 1});
   }
-  if (!same_memory(operands.c, out)) check.input("c", spans_of_result(operands.c));
+  if (!same_memory(operands.epilogue.c, out))
+    check.input("c", spans_of_result(operands.epilogue.c));
 }
 
 Status run(Context& context, const Call& call, const CallOptions& options) {

@@ -88,7 +88,7 @@ Status check(const GmmArgs& args, Call* call) {
                  "one shape for all groups");
   problem.op = plan::Op::kGmm;
   problem.device = args.lhs.device;
-  problem.m = args.lhs.shape[0];
+  problem.m = problem.lhs_rows.rows = args.lhs.shape[0];
   problem.k = args.lhs.shape[1];
   const int64_t rhs_k = args.transpose_rhs ? args.rhs.cols.uniform : args.rhs.rows.uniform;
   problem.n = args.transpose_rhs ? args.rhs.rows.uniform : args.rhs.cols.uniform;
@@ -125,7 +125,7 @@ Status check(const GmmArgs& args, Call* call) {
                    args.bias.cols.uniform, "rhs.n = ", problem.n);
     checker.same_device("bias", args.bias.device, "lhs", problem.device);
     checker.pointers("bias", args.bias);
-    operands.bias = args.bias;
+    operands.epilogue.bias = args.bias;
   }
   check_vector(checker, "bias_scale", args.bias_scale, problem);
   check_vector(checker, "row_scale", args.row_scale, problem);
@@ -136,8 +136,8 @@ Status check(const GmmArgs& args, Call* call) {
     checker.expect(!args.bias.given(), "bias", "given", "none because out.dtype = i32");
     checker.expect(!args.row_scale.given(), "row_scale", "given", "none because out.dtype = i32");
   }
-  operands.bias_scale = args.bias_scale;
-  operands.row_scale = args.row_scale;
+  operands.epilogue.bias_scale = args.bias_scale;
+  operands.epilogue.row_scale = args.row_scale;
   check_options(checker, args.options, &problem);
   check_overlaps(checker, *call, "out");
   if (!checker.ok()) return checker.status();
@@ -145,9 +145,9 @@ Status check(const GmmArgs& args, Call* call) {
   problem.lhs = ops::layout_of(args.lhs);
   problem.rhs = ops::layout_of(args.rhs);
   problem.out = ops::layout_of(args.out);
-  problem.bias = ops::layout_of(args.bias);
-  problem.has_bias_scale = args.bias_scale.given();
-  problem.has_row_scale = args.row_scale.given();
+  problem.epilogue.bias = ops::layout_of(args.bias);
+  problem.epilogue.has_bias_scale = args.bias_scale.given();
+  problem.epilogue.has_row_scale = args.row_scale.given();
   problem.compute = ops::compute_dtype(args.lhs.dtype, args.rhs.dtype, args.out.dtype);
   if (args.packed_rhs != nullptr) check_packed_rhs(checker, *args.packed_rhs, problem);
   call->nothing_to_do = problem.m == 0 || problem.n == 0;

@@ -36,7 +36,7 @@ Status check(const TgmmArgs& args, Call* call) {
   if (!checker.ok()) return checker.status();
   problem.op = plan::Op::kTgmm;
   problem.device = args.lhs.device;
-  problem.m = args.lhs.shape[0];
+  problem.m = problem.lhs_rows.rows = problem.rhs_rows.rows = args.lhs.shape[0];
   problem.k = args.lhs.shape[1];
   problem.n = args.rhs.shape[1];
   problem.num_local_groups = args.out.num_groups;

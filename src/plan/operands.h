@@ -9,6 +9,7 @@
 #include "cadre/context.h"
 #include "cadre/gmm.h"
 #include "cadre/tensor.h"
+#include "plan/epilogue.h"
 
 namespace cadre::plan {
 
@@ -16,13 +17,10 @@ namespace cadre::plan {
 struct Operands {
   GroupedTensor lhs{};  ///< kRows for gmm and tgmm
   GroupedTensor rhs{};  ///< kRows for tgmm
-  GroupedTensor c{};    ///< always set: out itself unless the caller gave another
   GroupedTensor out{};
-  GroupedTensor bias{};
-  TensorView bias_scale{};
-  TensorView row_scale{};
-  GroupScalars alpha = 1.0;
-  GroupScalars beta = 0.0;
+  TensorView lhs_index{};  ///< [m]: row r of the product is row lhs_index[r] of lhs
+  TensorView rhs_index{};  ///< the same for rhs of tgmm
+  Epilogue epilogue{};
   GroupSizes group_sizes{};
   /// Sizes on the host, summed and checked: num_groups + 1 offsets. Empty for sizes on a device.
   std::vector<int64_t> host_offsets;

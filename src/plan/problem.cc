@@ -50,12 +50,14 @@ std::string to_string(const Problem& p) {
   if (p.rhs.given()) out += text(" x ", describe(p.rhs), p.transpose_rhs ? "^T" : "");
   out += text(" -> ", describe(p.out), " in ", cadre::name_of(p.compute));
   out += p.device.kind == DeviceKind::kCuda ? text(" on cuda:", p.device.index) : " on cpu";
+  if (p.lhs_rows.by_index()) out += text(", ", p.lhs_rows.rows, " rows of lhs by index");
+  if (p.rhs_rows.by_index()) out += text(", ", p.rhs_rows.rows, " rows of rhs by index");
   if (p.sizes_on_device) out += ", device sizes";
-  if (p.has_alpha) out += ", alpha";
-  if (p.has_beta) out += p.c.given() ? ", beta * c" : ", beta * out";
-  if (p.bias.given()) out += ", bias";
-  if (p.has_bias_scale) out += ", bias_scale";
-  if (p.has_row_scale) out += ", row_scale";
+  if (p.epilogue.has_alpha) out += ", alpha";
+  if (p.epilogue.has_beta) out += p.epilogue.c.given() ? ", beta * c" : ", beta * out";
+  if (p.epilogue.bias.given()) out += ", bias";
+  if (p.epilogue.has_bias_scale) out += ", bias_scale";
+  if (p.epilogue.has_row_scale) out += ", row_scale";
   if (p.tail == Tail::kUntouched) out += ", tail untouched";
   if (p.tail == Tail::kForbid) out += ", tail forbidden";
   if (p.precision == Precision::kTf32) out += ", tf32";
@@ -68,7 +70,7 @@ size_t hash_of(const Problem& p) {
     seed ^= std::hash<int64_t>{}(static_cast<int64_t>(value)) + 0x9e3779b97f4a7c15ull +
             (seed << 6) + (seed >> 2);
   };
-  for (const OperandLayout* layout : {&p.lhs, &p.rhs, &p.c, &p.out, &p.bias}) {
+  for (const OperandLayout* layout : {&p.lhs, &p.rhs, &p.out, &p.epilogue.c, &p.epilogue.bias}) {
     mix(layout->placement);
     mix(layout->dtype);
     mix(layout->group_stride);
@@ -80,8 +82,13 @@ size_t hash_of(const Problem& p) {
   for (int64_t value : {p.m, p.k, p.n, p.num_groups, p.num_local_groups, p.average_rows})
     mix(value);
   for (bool flag : {p.transpose_lhs, p.transpose_rhs, p.sizes_on_device, p.offset_on_device,
-                    p.has_alpha, p.has_beta, p.has_bias_scale, p.has_row_scale}) {
+                    p.epilogue.has_alpha, p.epilogue.has_beta, p.epilogue.has_bias_scale,
+                    p.epilogue.has_row_scale}) {
     mix(flag);
+  }
+  for (const RowSource* source : {&p.lhs_rows, &p.rhs_rows}) {
+    mix(source->rows);
+    mix(source->index);
   }
   mix(p.op);
   mix(p.device.kind);

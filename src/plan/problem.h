@@ -8,6 +8,9 @@
 #include "cadre/context.h"
 #include "cadre/gmm.h"
 #include "cadre/tensor.h"
+#include "plan/epilogue.h"
+#include "plan/operand_layout.h"
+#include "plan/row_source.h"
 
 namespace cadre::plan {
 
@@ -29,22 +32,6 @@ std::string_view name_of(Op op);
 /// The ops of plan/row_call.h.
 constexpr bool is_row_op(Op op) { return op >= Op::kRoute; }
 
-/// How an operand lies in memory.
-struct OperandLayout {
-  Placement placement = Placement::kAbsent;
-  DType dtype = DType::kInvalid;
-  int64_t group_stride = 0;  ///< elements
-  int64_t row_stride = 0;    ///< of contiguous matrices of one width: that width
-  int64_t col_stride = 1;
-  bool contiguous = false;
-  /// The largest power of two, at most 128, that divides the base address and, where the operand is
-  /// a list on the host, every pointer; 1 for a list on a device, whose pointers nobody has read.
-  int32_t alignment_bytes = 1;
-
-  bool given() const { return placement != Placement::kAbsent; }
-  friend bool operator==(const OperandLayout&, const OperandLayout&) = default;
-};
-
 /// gmm: lhs [m,k] rows, rhs [g,k,n], out [m,n]. tgmm: lhs [m,k], rhs [m,n] rows, out [g,k,n].
 /// grouped_gemm: lhs = A, rhs = B, out = D; m, k, n are the largest of any group.
 /// bias_grad: lhs = dy [m,n], out = dbias; k is 0.
@@ -52,13 +39,16 @@ struct OperandLayout {
 struct Problem {
   Op op = Op::kGmm;
   Device device{};
-  int64_t m = 0;
+  int64_t m = 0;  ///< rows of the product: of gmm's out, of both operands of tgmm
   int64_t k = 0;
   int64_t n = 0;
   int64_t num_groups = 0;        ///< entries of group_sizes
   int64_t num_local_groups = 0;  ///< groups whose weights or outputs are here
 
-  OperandLayout lhs{}, rhs{}, c{}, out{}, bias{};
+  OperandLayout lhs{}, rhs{}, out{};
+  RowSource lhs_rows{};  ///< gmm, tgmm
+  RowSource rhs_rows{};  ///< tgmm
+  EpilogueForm epilogue{};
   bool transpose_lhs = false;   ///< grouped_gemm alone
   bool transpose_rhs = false;   ///< rhs is stored [n, k]
   DType compute = DType::kF32;  ///< type of the accumulator and the epilogue: f32, f64 or i32
@@ -67,10 +57,6 @@ struct Problem {
   bool sizes_on_device = false;
   bool offset_on_device = false;
   Tail tail = Tail::kZero;
-  bool has_alpha = false;  ///< anything but the constant 1
-  bool has_beta = false;   ///< anything but the constant 0: C is read and uncovered rows are kept
-  bool has_bias_scale = false;
-  bool has_row_scale = false;
 
   Precision precision = Precision::kDefault;
   int64_t average_rows = 0;  ///< rows of a typical group

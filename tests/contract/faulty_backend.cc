@@ -53,7 +53,7 @@ void read_the_other_way_round(GroupedTensor& tensor) {
 }
 
 void double_bias(Changed* c) {
-  GroupedTensor& bias = c->operands.bias;
+  GroupedTensor& bias = c->operands.epilogue.bias;
   if (bias.placement != Placement::kStacked) return;
   const int64_t n = c->problem.n;
   c->bytes.resize(static_cast<size_t>(bias.num_groups * n) * sizeof(double));
@@ -105,7 +105,7 @@ void change(Fault fault, Changed* c) {
       problem.tail = Tail::kZero;
       break;
     case Fault::kTailZeroedDespiteBeta:
-      problem.has_beta = false;
+      problem.epilogue.has_beta = false;
       break;
     case Fault::kOffByOneRow:
       for (size_t i = 1; i < operands.host_offsets.size(); ++i) {
@@ -113,7 +113,8 @@ void change(Fault fault, Changed* c) {
       }
       break;
     case Fault::kBetaReadWhenZero:
-      if (!operands.beta.varies() && operands.beta.uniform == 0) operands.beta = 1e-300;
+      if (!operands.epilogue.beta.varies() && operands.epilogue.beta.uniform == 0)
+        operands.epilogue.beta = 1e-300;
       break;
     case Fault::kOffset32Bit:
       wrap_lhs_rows(c);
@@ -125,10 +126,11 @@ void change(Fault fault, Changed* c) {
       double_bias(c);
       break;
     case Fault::kBetaIgnored:
-      operands.beta = 0.0;
+      operands.epilogue.beta = 0.0;
       break;
     case Fault::kAlphaOfWrongGroup:
-      if (TensorView& alpha = operands.alpha.per_group; alpha.given() && alpha.shape[0] > 0) {
+      if (TensorView& alpha = operands.epilogue.alpha.per_group;
+          alpha.given() && alpha.shape[0] > 0) {
         alpha.data =
             static_cast<char*>(alpha.data) +
             (alpha.shape[0] - 1) * alpha.strides[0] * static_cast<int64_t>(size_of(alpha.dtype));
@@ -136,13 +138,13 @@ void change(Fault fault, Changed* c) {
       }
       break;
     case Fault::kCIgnored:
-      operands.c = operands.out;
+      operands.epilogue.c = operands.out;
       break;
     case Fault::kRowScaleIgnored:
-      operands.row_scale = {};
+      operands.epilogue.row_scale = {};
       break;
     case Fault::kBiasScaleIgnored:
-      operands.bias_scale = {};
+      operands.epilogue.bias_scale = {};
       break;
     case Fault::kLastColumnMissing:
       problem.n -= 1;

@@ -279,7 +279,7 @@ TEST_F(EvenTileChoices, AreMadeByShapeAndDevice) {
     // refused.
     const std::array beyond = {
         with(asked, [](auto& p) { p.out.dtype = DType::kF32; }),
-        with(asked, [](auto& p) { p.has_beta = true; }),
+        with(asked, [](auto& p) { p.epilogue.has_beta = true; }),
         with(asked, [](auto& p) { p.n = p.rhs.row_stride = p.out.row_stride = 248; }),
         with(asked, [](auto& p) { p.n = p.rhs.row_stride = p.out.row_stride = 1540; }),
         with(asked, [](auto& p) { p.lhs.alignment_bytes = 8; }),
@@ -301,9 +301,11 @@ TEST_F(EvenTileChoices, AreMadeByShapeAndDevice) {
 
 TEST_F(EvenTileChoices, DependOnTheOp) {
   const plan::Problem forward = problem(plan::Op::kGmm), gradient = problem(plan::Op::kTgmm);
-  EXPECT_FALSE(can_be_pinned(with(forward, [](auto& p) { p.has_row_scale = true; }), hopper));
+  EXPECT_FALSE(
+      can_be_pinned(with(forward, [](auto& p) { p.epilogue.has_row_scale = true; }), hopper));
   EXPECT_FALSE(can_be_pinned(
-      with(forward, [](auto& p) { p.bias = layout(Placement::kStacked, p.n, p.n); }), hopper));
+      with(forward, [](auto& p) { p.epilogue.bias = layout(Placement::kStacked, p.n, p.n); }),
+      hopper));
   EXPECT_FALSE(
       can_be_pinned(with(gradient, [](auto& p) { p.k = p.lhs.row_stride = 152; }), hopper));
   EXPECT_TRUE(can_be_pinned(with(forward,

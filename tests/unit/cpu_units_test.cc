@@ -60,7 +60,7 @@ struct DrivenCall {
     operands.lhs = TensorView::contiguous(nullptr, DType::kF32, {problem.m, kK});
     operands.rhs = TensorView::contiguous(nullptr, DType::kF32, {problem.num_groups, kK, kN});
     operands.out = TensorView::contiguous(nullptr, DType::kF32, {problem.m, kN});
-    operands.c = operands.out;
+    operands.epilogue.c = operands.out;
     lower(problem, operands, &lowered);
     plan.units_per_thread = choose_units_per_thread(lowered.items, plan);
     units = make_work_units(lowered.items, {}, plan);

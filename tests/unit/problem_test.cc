@@ -45,8 +45,8 @@ const std::vector<std::function<void(Problem&)>>& changes() {
       [](Problem& p) { p.out.contiguous = true; },
       [](Problem& p) { p.lhs.col_stride = 2; },
       [](Problem& p) { p.lhs.alignment_bytes = 16; },
-      [](Problem& p) { p.c.placement = Placement::kRows; },
-      [](Problem& p) { p.bias.placement = Placement::kStacked; },
+      [](Problem& p) { p.epilogue.c.placement = Placement::kRows; },
+      [](Problem& p) { p.epilogue.bias.placement = Placement::kStacked; },
       [](Problem& p) { p.transpose_lhs = true; },
       [](Problem& p) { p.transpose_rhs = true; },
       [](Problem& p) { p.compute = DType::kF64; },
@@ -54,10 +54,13 @@ const std::vector<std::function<void(Problem&)>>& changes() {
       [](Problem& p) { p.sizes_on_device = true; },
       [](Problem& p) { p.offset_on_device = true; },
       [](Problem& p) { p.tail = Tail::kUntouched; },
-      [](Problem& p) { p.has_alpha = true; },
-      [](Problem& p) { p.has_beta = true; },
-      [](Problem& p) { p.has_bias_scale = true; },
-      [](Problem& p) { p.has_row_scale = true; },
+      [](Problem& p) { p.lhs_rows.rows = 3; },
+      [](Problem& p) { p.lhs_rows.index = DType::kI32; },
+      [](Problem& p) { p.rhs_rows.index = DType::kI64; },
+      [](Problem& p) { p.epilogue.has_alpha = true; },
+      [](Problem& p) { p.epilogue.has_beta = true; },
+      [](Problem& p) { p.epilogue.has_bias_scale = true; },
+      [](Problem& p) { p.epilogue.has_row_scale = true; },
       [](Problem& p) { p.precision = Precision::kTf32; },
       [](Problem& p) { p.average_rows = 3; },
   };
@@ -85,8 +88,8 @@ TEST(Problem, PrintsWhatIsAsked) {
   p.num_local_groups = 2;
   p.transpose_rhs = true;
   p.rhs.placement = Placement::kList;
-  p.has_alpha = p.has_beta = p.has_row_scale = true;
-  p.bias.placement = Placement::kStacked;
+  p.epilogue.has_alpha = p.epilogue.has_beta = p.epilogue.has_row_scale = true;
+  p.epilogue.bias.placement = Placement::kStacked;
   p.tail = Tail::kUntouched;
   p.device = {DeviceKind::kCuda, 1};
   p.sizes_on_device = true;
@@ -105,11 +108,8 @@ TEST(Config, PrintsAndHashes) {
   EXPECT_FALSE(other == config);
   EXPECT_NE(hash_of(other), hash_of(config));
   EXPECT_EQ(to_string(Config{.kernel = "reference"}), "reference");
-  EXPECT_EQ(to_string(Config{.kernel = "sm90/gmm",
-                             .tile_m = 128,
-                             .tile_n = 256,
-                             .tile_k = 64,
-                             .stages = 4}),
+  EXPECT_EQ(to_string(Config{
+                .kernel = "sm90/gmm", .tile_m = 128, .tile_n = 256, .tile_k = 64, .stages = 4}),
             "sm90/gmm tile 128x256x64 stages 4");
 }
 

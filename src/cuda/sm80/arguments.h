@@ -63,6 +63,15 @@ struct VectorArguments {
   DType dtype = DType::kF32;
 };
 
+/// What a transform (epilogue.cuh) reads beside the group's entry.
+struct EpilogueArguments {
+  int64_t c_col_stride = 1;
+  DType c_dtype = DType::kF32;
+  int64_t bias_stride = 1;
+  DType bias_dtype = DType::kF32;
+  VectorArguments row_scale{}, bias_scale{};
+};
+
 /// What the product kernels read.
 struct ProductArguments {
   GroupEntries table{};
@@ -72,17 +81,13 @@ struct ProductArguments {
   bool b_rows_along_n = false;
   int64_t a_col_stride = 1;
   int64_t b_col_stride = 1;
-  int64_t c_col_stride = 1;
   int64_t d_col_stride = 1;
-  int64_t bias_stride = 1;
   int32_t a_element_bytes = 4;
   int32_t b_element_bytes = 4;
   DType a_dtype = DType::kF32;
   DType b_dtype = DType::kF32;
-  DType c_dtype = DType::kF32;
   DType d_dtype = DType::kF32;
-  DType bias_dtype = DType::kF32;
-  VectorArguments row_scale{}, bias_scale{};
+  EpilogueArguments epilogue{};
 
   /// Rows of D outside all groups to be zeroed: before offsets[0] and from offsets[num_groups] to
   /// m; null: none.

@@ -1,6 +1,6 @@
-// The epilogue of the mma kernels: a warp's 64x64 accumulators pass through a strip of shared
-// memory, eight rows at a time, so that whole lines of D are written and C and bias are read the
-// same way.
+// The epilogue of the portable kernels. In the mma kernels a warp's 64x64 accumulators pass through
+// a strip of shared memory, eight rows at a time, so that whole lines of D are written and C and
+// bias are read the same way.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace cadre::sm80 {
 
-/// row_scale * (alpha * acc + bias_scale * bias) + beta * C for the first kCount of a run of
-/// columns of one row, rounded once.
-template <typename Compute, int kCount = kRun>
-__device__ __forceinline__ void finish_run(const ProductArguments& args, const GroupEntry& entry,
-                                           int64_t row, int64_t col, Compute (&value)[kRun]) {
-  const int64_t left = entry.n - col;
-  const int count = left < kCount ? static_cast<int>(left) : kCount;
+// Transforms: what is computed from a run of sums, in one row and from column `col` on.
+
+/// row_scale * (alpha * sum + bias_scale * bias) + beta * C.
+template <typename Compute>
+__device__ __forceinline__ void apply_factors(const EpilogueArguments& args,
+                                              const GroupEntry& entry, int64_t row, int64_t col,
+                                              int count, Compute (&value)[kRun]) {
   const auto alpha = static_cast<Compute>(entry.alpha);
 #pragma unroll
   for (int i = 0; i < kRun; ++i) value[i] *= alpha;
@@ -53,32 +53,49 @@ __device__ __forceinline__ void finish_run(const ProductArguments& args, const G
 #pragma unroll
     for (int i = 0; i < kRun; ++i) value[i] += beta * c[i];
   }
-  with_float_type(args.d_dtype, [&]<typename T>(T) {
-    store_run(reinterpret_cast<T*>(entry.d) + row * entry.d_row_stride + col * args.d_col_stride,
-              args.d_col_stride, count, (entry.vector_flags & kVectorD) != 0, value);
-  });
 }
 
-/// int8 -> int32: the sum, or its wrapping sum with C.
-__device__ __forceinline__ void finish_int_run(const ProductArguments& args,
-                                               const GroupEntry& entry, int64_t row, int64_t col,
-                                               int32_t (&value)[kRun]) {
-  const int64_t left = entry.n - col;
-  const int count = left < kRun ? static_cast<int>(left) : kRun;
-  if (entry.beta != 0) {
-    int32_t c[kRun];
-    load_run(reinterpret_cast<const int32_t*>(entry.c) + row * entry.c_row_stride +
-                 col * args.c_col_stride,
-             args.c_col_stride, count, (entry.vector_flags & kVectorC) != 0, c);
+/// int8 -> int32: the wrapping sum with C.
+__device__ __forceinline__ void add_int_c(const EpilogueArguments& args, const GroupEntry& entry,
+                                          int64_t row, int64_t col, int count,
+                                          int32_t (&value)[kRun]) {
+  if (entry.beta == 0) return;
+  int32_t c[kRun];
+  load_run(reinterpret_cast<const int32_t*>(entry.c) + row * entry.c_row_stride +
+               col * args.c_col_stride,
+           args.c_col_stride, count, (entry.vector_flags & kVectorC) != 0, c);
 #pragma unroll
-    for (int i = 0; i < kRun; ++i) {
-      value[i] =
-          static_cast<int32_t>(static_cast<uint32_t>(value[i]) + static_cast<uint32_t>(c[i]));
-    }
+  for (int i = 0; i < kRun; ++i) {
+    value[i] = static_cast<int32_t>(static_cast<uint32_t>(value[i]) + static_cast<uint32_t>(c[i]));
   }
-  store_run(
-      reinterpret_cast<int32_t*>(entry.d) + row * entry.d_row_stride + col * args.d_col_stride,
-      args.d_col_stride, count, (entry.vector_flags & kVectorD) != 0, value);
+}
+
+// Sinks: a run goes to D, rounded once; a warp's accumulators go through shared memory. Results
+// that no transform needs to see in f32 have sinks of their own: plain_epilogue.cuh,
+// even_epilogue.cuh.
+
+template <typename T, typename Compute>
+__device__ __forceinline__ void store_to_d(const ProductArguments& args, const GroupEntry& entry,
+                                           int64_t row, int64_t col, int count,
+                                           Compute (&value)[kRun]) {
+  store_run(reinterpret_cast<T*>(entry.d) + row * entry.d_row_stride + col * args.d_col_stride,
+            args.d_col_stride, count, (entry.vector_flags & kVectorD) != 0, value);
+}
+
+/// The first kCount of a run of columns, as far as D has them.
+template <typename Compute, int kCount = kRun>
+__device__ __forceinline__ void finish_run(const ProductArguments& args, const GroupEntry& entry,
+                                           int64_t row, int64_t col, Compute (&value)[kRun]) {
+  const int64_t left = entry.n - col;
+  const int count = left < kCount ? static_cast<int>(left) : kCount;
+  if constexpr (std::is_same_v<Compute, int32_t>) {
+    add_int_c(args.epilogue, entry, row, col, count, value);
+    store_to_d<int32_t>(args, entry, row, col, count, value);
+  } else {
+    apply_factors(args.epilogue, entry, row, col, count, value);
+    with_float_type(args.d_dtype,
+                    [&]<typename T>(T) { store_to_d<T>(args, entry, row, col, count, value); });
+  }
 }
 
 template <typename Acc>
@@ -125,7 +142,7 @@ __device__ __forceinline__ void store_warp_tile(const ProductArguments& args,
       for (int i = 0; i < kRun; ++i) sums[i] = from[i];
       if constexpr (std::is_same_v<Acc, int32_t>) {
         if (args.d_dtype == DType::kI32) {
-          finish_int_run(args, entry, at_row, at_col, sums);
+          finish_run(args, entry, at_row, at_col, sums);
         } else {
           double wide[kRun];
 #pragma unroll

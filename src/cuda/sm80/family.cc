@@ -117,8 +117,9 @@ bool is_turned(const Operand& operand) {
 bool takes_even_tiles(const plan::Problem& problem, const cuda::DeviceProperties& device) {
   const bool is_tgmm = problem.op == plan::Op::kTgmm;
   if (!is_tgmm && problem.op != plan::Op::kGmm) return false;
-  if (!fits<EvenShape>(device) || problem.out.dtype != problem.lhs.dtype || problem.has_beta ||
-      problem.bias.given() || problem.has_row_scale) {
+  if (!fits<EvenShape>(device) || problem.out.dtype != problem.lhs.dtype ||
+      problem.epilogue.has_beta || problem.epilogue.bias.given() ||
+      problem.epilogue.has_row_scale) {
     return false;
   }
   if (problem.n < EvenShape::kTileN || (is_tgmm && problem.k < EvenShape::kTileM) ||
@@ -202,6 +203,15 @@ VectorArguments vector_arguments(const TensorView& view) {
   return {static_cast<const char*>(view.data), view.strides[0], view.dtype};
 }
 
+EpilogueArguments epilogue_arguments(const plan::Epilogue& epilogue) {
+  return {.c_col_stride = epilogue.c.col_stride,
+          .c_dtype = epilogue.c.dtype,
+          .bias_stride = epilogue.bias.col_stride,
+          .bias_dtype = epilogue.bias.dtype,
+          .row_scale = vector_arguments(epilogue.row_scale),
+          .bias_scale = vector_arguments(epilogue.bias_scale)};
+}
+
 /// True when it was turned around.
 bool turn_around(GroupedTensor* tensor) {
   if (!is_turned(*tensor)) return false;
@@ -217,20 +227,15 @@ ProductArguments product_arguments(const plan::Problem& problem, const plan::Ope
   args.b_rows_along_n = prepared.transpose_b;
   args.a_col_stride = operands.lhs.col_stride;
   args.b_col_stride = operands.rhs.col_stride;
-  args.c_col_stride = operands.c.col_stride;
   args.d_col_stride = operands.out.col_stride;
-  args.bias_stride = operands.bias.col_stride;
   args.a_element_bytes = prepared.a.element_bytes;
   args.b_element_bytes = prepared.b.element_bytes;
   args.a_dtype = operands.lhs.dtype;
   args.b_dtype = operands.rhs.dtype;
-  args.c_dtype = operands.c.dtype;
   args.d_dtype = operands.out.dtype;
-  args.bias_dtype = operands.bias.dtype;
-  args.row_scale = vector_arguments(operands.row_scale);
-  args.bias_scale = vector_arguments(operands.bias_scale);
+  args.epilogue = epilogue_arguments(operands.epilogue);
   // With beta uncovered rows keep what they hold; a list has none.
-  if (problem.op == plan::Op::kGmm && problem.tail == Tail::kZero && !problem.has_beta &&
+  if (problem.op == plan::Op::kGmm && problem.tail == Tail::kZero && !problem.epilogue.has_beta &&
       operands.out.placement == Placement::kRows) {
     args.zero_outside = prepared.offsets;
     args.zero_data = prepared.d.data;

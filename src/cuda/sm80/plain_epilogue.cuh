@@ -17,7 +17,7 @@ template <typename T>
 __device__ __forceinline__ bool is_plain(const ProductArguments& args, const GroupEntry& entry) {
   constexpr DType kType = std::is_same_v<T, __half> ? DType::kF16 : DType::kBF16;
   return args.d_dtype == kType && (entry.vector_flags & kVectorD) != 0 && entry.n % 8 == 0 &&
-         entry.beta == 0 && entry.bias == nullptr && args.row_scale.data == nullptr;
+         entry.beta == 0 && entry.bias == nullptr && args.epilogue.row_scale.data == nullptr;
 }
 
 template <typename T>

@@ -61,7 +61,7 @@ Status prepare(const cuda::Launch& launch, const plan::Problem& problem, const p
   args->op = problem.op;
   args->transpose_a = problem.transpose_lhs;
   args->transpose_b = problem.transpose_rhs;
-  args->reads_c = problem.has_beta;
+  args->reads_c = problem.epilogue.has_beta;
   if (problem.op == plan::Op::kGroupedGemm) {
     args->groups = {.num_groups = problem.num_groups,
                     .num_local = problem.num_local_groups,
@@ -77,10 +77,12 @@ Status prepare(const cuda::Launch& launch, const plan::Problem& problem, const p
   args->b = tensor_arguments(operands.rhs, &words);
   args->d = tensor_arguments(operands.out, &words);
   // Without C of its own (or with one that is out) nothing more has to be carried.
-  args->c = problem.has_beta && problem.c.given() ? tensor_arguments(operands.c, &words) : args->d;
-  args->bias = tensor_arguments(operands.bias, &words);
-  args->alpha = scalar_arguments(operands.alpha);
-  args->beta = scalar_arguments(operands.beta);
+  args->c = problem.epilogue.has_beta && problem.epilogue.c.given()
+                ? tensor_arguments(operands.epilogue.c, &words)
+                : args->d;
+  args->bias = tensor_arguments(operands.epilogue.bias, &words);
+  args->alpha = scalar_arguments(operands.epilogue.alpha);
+  args->beta = scalar_arguments(operands.epilogue.beta);
   args->tile_m = config.tile_m;
   args->tile_n = config.tile_n;
   args->only_if = launch.only_if;

@@ -103,45 +103,46 @@ std::string refuse(const plan::Problem& problem) {
   if (reason.empty()) {
     reason = refuse_operand("out", problem.out, {problem.n, problem.out.row_stride});
   }
-  if (reason.empty() && problem.has_beta && problem.c.given()) {
-    if (problem.c.dtype != problem.out.dtype) return "c must be of out's type";
-    if (problem.c.col_stride != 1) return "c: rows aren't contiguous";
-    reason = refuse_operand("c", problem.c, {problem.n, problem.c.row_stride});
+  if (reason.empty() && problem.epilogue.has_beta && problem.epilogue.c.given()) {
+    if (problem.epilogue.c.dtype != problem.out.dtype) return "c must be of out's type";
+    if (problem.epilogue.c.col_stride != 1) return "c: rows aren't contiguous";
+    reason = refuse_operand("c", problem.epilogue.c, {problem.n, problem.epilogue.c.row_stride});
   }
   return reason;
 }
 
 GmmExtent extent_of(const plan::Problem& problem) {
-  return {.m = problem.m,
-          .n = problem.n,
-          .k = problem.k,
-          .num_groups = problem.num_groups,
-          .average_rows = problem.average_rows,
-          .output = {.is_f32 = problem.out.dtype == DType::kF32, .has_c = problem.has_beta}};
+  return {
+      .m = problem.m,
+      .n = problem.n,
+      .k = problem.k,
+      .num_groups = problem.num_groups,
+      .average_rows = problem.average_rows,
+      .output = {.is_f32 = problem.out.dtype == DType::kF32, .has_c = problem.epilogue.has_beta}};
 }
 
 EpilogueArguments epilogue_arguments(const plan::Operands& operands, cuda::CarriedWords* words) {
   EpilogueArguments epilogue;
   epilogue.out = kind_of(operands.out.dtype);
-  epilogue.alpha = group_factor(operands.alpha);
-  epilogue.beta = group_factor(operands.beta);
-  if (operands.bias.placement != Placement::kAbsent) {
-    epilogue.bias.kind = kind_of(operands.bias.dtype);
-    epilogue.bias.data = operands.bias.data;
-    epilogue.bias.stride = operands.bias.col_stride;
-    epilogue.bias_group_stride = operands.bias.group_stride;
-    epilogue.bias_list = words->add_list(operands.bias);
+  epilogue.alpha = group_factor(operands.epilogue.alpha);
+  epilogue.beta = group_factor(operands.epilogue.beta);
+  if (operands.epilogue.bias.placement != Placement::kAbsent) {
+    epilogue.bias.kind = kind_of(operands.epilogue.bias.dtype);
+    epilogue.bias.data = operands.epilogue.bias.data;
+    epilogue.bias.stride = operands.epilogue.bias.col_stride;
+    epilogue.bias_group_stride = operands.epilogue.bias.group_stride;
+    epilogue.bias_list = words->add_list(operands.epilogue.bias);
   }
-  epilogue.row_scale = factor_vector(operands.row_scale);
-  epilogue.bias_scale = factor_vector(operands.bias_scale);
+  epilogue.row_scale = factor_vector(operands.epilogue.row_scale);
+  epilogue.bias_scale = factor_vector(operands.epilogue.bias_scale);
   return epilogue;
 }
 
 size_t own_scratch_bytes(const plan::Problem& problem) {
   int64_t lists = problem.rhs.placement == Placement::kList ? 1 : 0;
   if (problem.out.placement == Placement::kList) {
-    lists += problem.has_beta ? 2 : 1;
-  } else if (problem.c.placement == Placement::kList) {
+    lists += problem.epilogue.has_beta ? 2 : 1;
+  } else if (problem.epilogue.c.placement == Placement::kList) {
     lists += 1;
   }
   return gmm_scratch_bytes(lists, problem.num_local_groups);
@@ -205,19 +206,22 @@ class GmmFamily final : public cuda::KernelFamily {
     call.out_stride = problem.out.row_stride;
     call.out_list = words.add_list(operands.out);
     call.epilogue = epilogue_arguments(operands, &words);
-    call.epilogue.has_c = problem.has_beta;
-    if (problem.has_beta) {
-      call.c = operands.c.data;
-      call.c_stride = problem.c.given() ? problem.c.row_stride : problem.out.row_stride;
-      call.c_list = problem.c.given() ? words.add_list(operands.c) : call.out_list;
-      if (problem.c.placement == Placement::kList) call.list_rows = operands.c.rows.uniform;
+    call.epilogue.has_c = problem.epilogue.has_beta;
+    if (problem.epilogue.has_beta) {
+      call.c = operands.epilogue.c.data;
+      call.c_stride =
+          problem.epilogue.c.given() ? problem.epilogue.c.row_stride : problem.out.row_stride;
+      call.c_list =
+          problem.epilogue.c.given() ? words.add_list(operands.epilogue.c) : call.out_list;
+      if (problem.epilogue.c.placement == Placement::kList)
+        call.list_rows = operands.epilogue.c.rows.uniform;
     }
     if (problem.out.placement == Placement::kList) {
       call.list_rows = std::min(call.list_rows, operands.out.rows.uniform);
     }
     call.groups = cuda::group_inputs(launch, problem, operands.group_sizes, operands.host_offsets,
                                      operands.group_offset, &words);
-    call.zero_other_rows = problem.tail == Tail::kZero && !problem.has_beta &&
+    call.zero_other_rows = problem.tail == Tail::kZero && !problem.epilogue.has_beta &&
                            problem.out.placement == Placement::kRows;
     call.tile_counter = launch.tile_counter;
     if (Status status = words.send(); !status.ok()) return status;

@@ -16,7 +16,7 @@ bool is_unread_list(const plan::OperandLayout& layout) {
 
 bool has_unread_list(const plan::Problem& problem) {
   return is_unread_list(problem.rhs) || is_unread_list(problem.out) ||
-         (problem.has_beta && is_unread_list(problem.c));
+         (problem.epilogue.has_beta && is_unread_list(problem.epilogue.c));
 }
 
 size_t scratch_with_fallback(const plan::Problem& problem, size_t bytes) {

@@ -46,14 +46,15 @@ std::string refuse(const plan::Problem& problem, const cuda::DeviceProperties& d
   if (output != DType::kBF16 && output != DType::kF16 && output != DType::kF32) {
     return text("writes bf16, f16 or f32, not ", name_of(output));
   }
-  if (problem.c.given() && problem.c.dtype != output) {
-    return text("needs c of out's type ", name_of(output), ", not ", name_of(problem.c.dtype));
+  if (problem.epilogue.c.given() && problem.epilogue.c.dtype != output) {
+    return text("needs c of out's type ", name_of(output), ", not ",
+                name_of(problem.epilogue.c.dtype));
   }
   if (std::max({problem.m, problem.k, problem.n}) > kMaxExtent) return "m, k or n is above 2^30";
   std::string reason = refuse_layout("lhs", problem.lhs);
   if (reason.empty()) reason = refuse_layout("rhs", problem.rhs);
   if (reason.empty()) reason = refuse_layout("out", problem.out);
-  if (reason.empty() && problem.c.given()) reason = refuse_layout("c", problem.c);
+  if (reason.empty() && problem.epilogue.c.given()) reason = refuse_layout("c", problem.epilogue.c);
   return reason;
 }
 
@@ -89,10 +90,10 @@ class TgmmFamily final : public cuda::KernelFamily {
   Status configure(const plan::Problem& problem, const cuda::DeviceProperties& /*device*/,
                    const char* pinned, plan::Config* config) const override {
     // One tile won on every shape that was measured (docs/kernels.md), so only beta decides.
-    const ShapeFacts& facts = kTgmmShapes[problem.has_beta ? 1 : 0];
+    const ShapeFacts& facts = kTgmmShapes[problem.epilogue.has_beta ? 1 : 0];
     if (pinned != nullptr && pinned != facts.name) {
       return Status::unsupported(
-          text(pinned, " is for calls with", problem.has_beta ? "out" : "", " beta"));
+          text(pinned, " is for calls with", problem.epilogue.has_beta ? "out" : "", " beta"));
     }
     *config = {.kernel = std::string(facts.name),
                .tile_m = facts.rows_a,
@@ -121,18 +122,18 @@ class TgmmFamily final : public cuda::KernelFamily {
     call.rhs = operands.rhs.data;
     call.rhs_stride = operands.rhs.row_stride;
     call.out = result_of(operands.out, &words);
-    call.c = problem.c.given() ? result_of(operands.c, &words) : call.out;
+    call.c = problem.epilogue.c.given() ? result_of(operands.epilogue.c, &words) : call.out;
     call.groups = cuda::group_inputs(launch, problem, operands.group_sizes, operands.host_offsets,
                                      operands.group_offset, &words);
-    call.alpha = group_factor(operands.alpha);
-    call.beta = group_factor(operands.beta);
+    call.alpha = group_factor(operands.epilogue.alpha);
+    call.beta = group_factor(operands.epilogue.beta);
     if (Status status = words.send(); !status.ok()) return status;
     const TgmmWorkspace workspace = {
         .offsets = launch.workspace.offsets(),
         .plan = static_cast<TgmmPlan*>(launch.workspace.scratch()),
         .tile_counter = launch.tile_counter,
     };
-    Status status = launch_tgmm(launch, call, problem.has_beta, workspace);
+    Status status = launch_tgmm(launch, call, problem.epilogue.has_beta, workspace);
     if (!status.ok() || !has_unread_list(problem)) return status;
     return launch_fallback(launch, problem, operands, &workspace.plan->unaligned,
                            tgmm_plan_bytes(problem.num_local_groups));
