@@ -1,4 +1,5 @@
 // XLA FFI handlers over the C ABI, for CPU and CUDA. Operands may carry leading batch dims.
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,6 +28,31 @@ class Operands {
   std::vector<BatchedView> views_;
 };
 
+/// A group_offset in host memory. -1, which the library refuses, for what fits no int64 and for
+/// what is no integer.
+int64_t host_offset(const void* value, cadre_dtype dtype) {
+  switch (dtype) {
+    case CADRE_I8:
+      return *static_cast<const int8_t*>(value);
+    case CADRE_U8:
+      return *static_cast<const uint8_t*>(value);
+    case CADRE_I16:
+      return *static_cast<const int16_t*>(value);
+    case CADRE_U16:
+      return *static_cast<const uint16_t*>(value);
+    case CADRE_I32:
+      return *static_cast<const int32_t*>(value);
+    case CADRE_U32:
+      return *static_cast<const uint32_t*>(value);
+    case CADRE_I64:
+      return *static_cast<const int64_t*>(value);
+    case CADRE_U64:
+      return std::max<int64_t>(-1, static_cast<int64_t>(*static_cast<const uint64_t*>(value)));
+    default:
+      return -1;
+  }
+}
+
 /// Group sizes and group_offset of one batch entry, as every op's args have them.
 template <typename Args>
 void set_groups(const Place& place, const BatchedView& sizes, const BatchedView& offset,
@@ -37,8 +63,7 @@ void set_groups(const Place& place, const BatchedView& sizes, const BatchedView&
     args->group_offset_on_device = value;
     args->group_offset_dtype = offset.dtype();
   } else {
-    args->group_offset = offset.dtype() == CADRE_I64 ? *static_cast<const int64_t*>(value)
-                                                     : *static_cast<const int32_t*>(value);
+    args->group_offset = host_offset(value, offset.dtype());
   }
 }
 

@@ -54,6 +54,7 @@ Tensor gmm(Tensor lhs, Tensor rhs, Tensor group_sizes, OptionalTensor alpha, Opt
            int64_t precision, std::optional<ScalarType> out_dtype) {
   expect_rank("gmm", "lhs", lhs, 2);
   expect_rank("gmm", "rhs", rhs, 3);
+  if (bias) expect_vectors("gmm", "bias", *bias);
   const int64_t n = rhs.size(transpose_rhs ? 1 : 2);
   const ScalarType dtype = out_dtype ? *out_dtype : default_output("gmm", lhs, rhs);
   Tensor out = empty(lhs, {lhs.size(0), n}, dtype);

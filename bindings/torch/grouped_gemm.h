@@ -58,14 +58,10 @@ class Operand {
     bool uniform = true;
     bool gapless = true;
     for (size_t i = 0; i < tensors.size(); ++i) {
-      const std::string argument = std::string(name) + "[" + std::to_string(i) + "]";
-      expect_rank("grouped_gemm", argument, tensors[i], 2);
+      expect_rank("grouped_gemm", element_name(name, i), tensors[i], 2);
       const cadre_tensor each = view(tensors[i]);
-      if (each.dtype != first.dtype || each.device.kind != first.device.kind ||
-          each.device.index != first.device.index) {
-        fail(CADRE_INVALID, "grouped_gemm: " + argument +
-                                " differs, expected the dtype and device of " + name + "[0]");
-      }
+      if (!same_kind(each, first))
+        differs("grouped_gemm", name, {i, each}, {0, first}, {"dtype", "device"});
       uniform = uniform && std::equal(each.shape, each.shape + 2, first.shape) &&
                 std::equal(each.strides, each.strides + 2, first.strides);
       const bool empty = each.shape[0] == 0 || each.shape[1] == 0;

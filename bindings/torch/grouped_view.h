@@ -55,7 +55,8 @@ class GroupedView {
       const bool same = same_kind(each, first) &&
                         std::equal(each.shape, each.shape + 4, first.shape) &&
                         std::equal(each.strides, each.strides + 4, first.strides);
-      if (!same) differs(op, argument, i, "dtype, device, shape and strides");
+      if (!same)
+        differs(op, argument, {i, each}, {0, first}, {"dtype", "device", "shape", "strides"});
       pointers_.push_back(each.data);
     }
     take_list(first);
@@ -67,17 +68,23 @@ class GroupedView {
                              const std::vector<Tensor>& tensors, const LocalRows& rows) {
     GroupedView result;
     if (tensors.empty()) return result;
+    size_t most_rows = 0;
     cadre_tensor largest = element(op, argument, tensors, 0, 2);
     for (size_t i = 1; i < tensors.size(); ++i) {
       const cadre_tensor each = element(op, argument, tensors, i, 2);
-      if (each.shape[0] > largest.shape[0]) largest = each;
+      if (each.shape[0] <= largest.shape[0]) continue;
+      most_rows = i;
+      largest = each;
     }
     for (size_t i = 0; i < tensors.size(); ++i) {
       const cadre_tensor each = view(tensors[i]);
       const bool fits = same_kind(each, largest) && each.shape[1] == largest.shape[1] &&
                         (each.shape[0] <= 1 || each.strides[0] == largest.strides[0]) &&
                         (each.shape[1] <= 1 || each.strides[1] == largest.strides[1]);
-      if (!fits) differs(op, argument, i, "dtype, device, number of columns and strides");
+      if (!fits) {
+        differs(op, argument, {i, each}, {most_rows, largest},
+                {"dtype", "device", "cols", "strides"});
+      }
       if (each.shape[0] != largest.shape[0]) check_rows(op, argument, i, each.shape[0], rows);
       result.pointers_.push_back(each.data);
     }
@@ -89,30 +96,16 @@ class GroupedView {
   const cadre_grouped_tensor& operator*() const { return *value_; }
 
  private:
-  static std::string name_of(const char* argument, size_t i) {
-    return std::string(argument) + "[" + std::to_string(i) + "]";
-  }
-
   static cadre_tensor element(const char* op, const char* argument,
                               const std::vector<Tensor>& tensors, size_t i, int64_t rank) {
-    if (tensors[i].dim() != rank) expect_rank(op, name_of(argument, i), tensors[i], rank);
+    if (tensors[i].dim() != rank) expect_rank(op, element_name(argument, i), tensors[i], rank);
     return view(tensors[i]);
-  }
-
-  static bool same_kind(const cadre_tensor& a, const cadre_tensor& b) {
-    return a.dtype == b.dtype && a.device.kind == b.device.kind && a.device.index == b.device.index;
-  }
-
-  [[noreturn]] static void differs(const char* op, const char* argument, size_t i,
-                                   const char* what) {
-    fail(CADRE_INVALID, std::string(op) + ": " + name_of(argument, i) + " differs, expected the " +
-                            what + " of the other matrices");
   }
 
   static void check_rows(const char* op, const char* argument, size_t i, int64_t rows,
                          const LocalRows& groups) {
     const auto group = static_cast<int64_t>(i);
-    const std::string name = name_of(argument, i) + ".rows";
+    const std::string name = element_name(argument, i) + ".rows";
     if (!groups.known()) {
       fail(CADRE_INVALID, std::string(op) + ": " + name + " = " + std::to_string(rows) +
                               ", expected one number of rows in all matrices, because the "

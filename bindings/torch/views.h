@@ -40,12 +40,14 @@ inline void check_torch(AOTITorchError code) {
   if (code != AOTI_TORCH_SUCCESS) fail(CADRE_INTERNAL, "cadre: a call of libtorch failed");
 }
 
-inline std::string shape_text(const Tensor& tensor) {
+inline std::string dims_text(const int64_t* dims, int64_t count) {
   std::string text = "[";
-  for (int64_t i = 0; i < tensor.dim(); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(tensor.size(i));
-  }
+  for (int64_t i = 0; i < count; ++i) text += (i > 0 ? ", " : "") + std::to_string(dims[i]);
   return text + "]";
+}
+
+inline std::string shape_text(const Tensor& tensor) {
+  return dims_text(tensor.sizes().data(), tensor.dim());
 }
 
 inline void expect_rank(const char* op, const std::string& argument, const Tensor& tensor,
@@ -54,6 +56,14 @@ inline void expect_rank(const char* op, const std::string& argument, const Tenso
   fail(CADRE_INVALID, std::string(op) + ": " + argument +
                           ".rank = " + std::to_string(tensor.dim()) + " (shape " +
                           shape_text(tensor) + "), expected " + std::to_string(rank));
+}
+
+/// A bias, one tensor of a vector for each group.
+inline void expect_vectors(const char* op, const char* argument, const Tensor& tensor) {
+  if (tensor.dim() == 2) return;
+  fail(CADRE_INVALID, std::string(op) + ": " + argument +
+                          ".rank = " + std::to_string(tensor.dim()) + " (shape " +
+                          shape_text(tensor) + "), expected 2: [g, n]");
 }
 
 /// The number of groups of a new result.
@@ -136,6 +146,45 @@ inline cadre_tensor view(const Tensor& tensor) {
   std::copy_n(shape.data(), kept, result.shape);
   std::copy_n(strides.data(), kept, result.strides);
   return result;
+}
+
+inline std::string element_name(const char* argument, size_t i) {
+  return std::string(argument) + "[" + std::to_string(i) + "]";
+}
+
+inline bool same_kind(const cadre_tensor& a, const cadre_tensor& b) {
+  return a.dtype == b.dtype && a.device.kind == b.device.kind && a.device.index == b.device.index;
+}
+
+/// One tensor of a list, for messages.
+struct Element {
+  size_t index;
+  const cadre_tensor& view;
+};
+
+/// Fails, naming the first thing in which two tensors of a list differ: of `kinds` the last one is
+/// taken for granted.
+[[noreturn]] inline void differs(const char* op, const char* argument, Element received,
+                                 Element expected, std::initializer_list<const char*> kinds) {
+  const auto device = [](const cadre_tensor& view) {
+    return view.device.kind == CADRE_CPU ? "cpu" : "cuda:" + std::to_string(view.device.index);
+  };
+  const auto text = [&device](const cadre_tensor& view, std::string_view kind) -> std::string {
+    if (kind == "dtype") return cadre_dtype_name(view.dtype);
+    if (kind == "device") return device(view);
+    if (kind == "cols") return std::to_string(view.shape[1]);
+    return dims_text(kind == "shape" ? view.shape : view.strides, view.rank);
+  };
+  std::string message;
+  for (const char* kind : kinds) {
+    const std::string here = text(received.view, kind);
+    const std::string there = text(expected.view, kind);
+    message = std::string(op) + ": " + element_name(argument, received.index) + "." + kind + " = " +
+              here + ", expected " + element_name(argument, expected.index) + "." + kind + " = " +
+              there;
+    if (here != there) break;
+  }
+  fail(CADRE_INVALID, message);
 }
 
 /// A view that may be absent. The address that get() gives is this object's own.

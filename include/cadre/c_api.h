@@ -53,7 +53,7 @@ enum {
   CADRE_E4M3 = 9,
   CADRE_E5M2 = 10,
   CADRE_E8M0 = 11,
-  CADRE_I16 = 12, /* from here on: types of group sizes and offsets alone */
+  CADRE_I16 = 12, /* from here on: types of group sizes, offsets and ids; permute copies any type */
   CADRE_U8 = 13,
   CADRE_U16 = 14,
   CADRE_U64 = 15
@@ -129,6 +129,9 @@ typedef struct cadre_grouped_tensor {
   int32_t contiguous;
   cadre_extent offsets; /* CADRE_PACKED */
   int64_t capacity;     /* CADRE_PACKED: elements in the buffer */
+  /* placement 0: rank and shape of a tensor that has no form here, for the error. */
+  int32_t rank;
+  int64_t shape[4];
 } cadre_grouped_tensor;
 
 /* Row-major view without gaps; rank at most 4. */

@@ -101,8 +101,12 @@ struct CADRE_API GroupedTensor {
   /// kPacked: elements in the buffer. Nothing outside [0, capacity) is touched.
   int64_t capacity = 0;
 
+  /// kAbsent: rank and shape of a view that has no form here, for the error that rejects it.
+  int32_t rank = 0;
+  std::array<int64_t, kMaxRank> shape{};
+
   GroupedTensor() = default;
-  /// Rank 3: stacked; rank 2: rows; absent or any other rank: kAbsent or rejected by the op.
+  /// Rank 3: stacked; rank 2: rows. A view of any other rank is rejected by the op.
   GroupedTensor(const TensorView& view);  // NOLINT(google-explicit-constructor)
 
   /// Matrices of one shape at `pointers[0 .. num_groups)`, each with these strides.

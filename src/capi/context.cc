@@ -46,6 +46,8 @@ cadre_grouped_tensor to_c(const GroupedTensor& tensor) {
   result.contiguous = tensor.contiguous ? 1 : 0;
   result.offsets = to_c(tensor.offsets);
   result.capacity = tensor.capacity;
+  result.rank = tensor.rank;
+  std::copy(tensor.shape.begin(), tensor.shape.end(), result.shape);
   return result;
 }
 

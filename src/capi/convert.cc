@@ -44,6 +44,8 @@ GroupedTensor grouped(const cadre_grouped_tensor* given) {
   result.contiguous = given->contiguous != 0;
   result.offsets = extent(given->offsets);
   result.capacity = given->capacity;
+  result.rank = given->rank;
+  std::copy_n(given->shape, kMaxRank, result.shape.begin());
   return result;
 }
 

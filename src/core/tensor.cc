@@ -12,6 +12,13 @@ void set_dims(TensorView& view, std::initializer_list<int64_t> shape) {
   std::copy_n(shape.begin(), kept, view.shape.begin());
 }
 
+/// A view whose rank has no form: kAbsent, but with a dtype, which makes it given.
+void reject(GroupedTensor& tensor, const TensorView& view) {
+  tensor.placement = Placement::kAbsent;
+  tensor.rank = view.rank;
+  tensor.shape = view.shape;
+}
+
 }  // namespace
 
 TensorView TensorView::contiguous(const void* data, DType dtype,
@@ -39,7 +46,7 @@ TensorView TensorView::strided(const void* data, DType dtype, std::initializer_l
 
 GroupedTensor::GroupedTensor(const TensorView& view) {
   if (!view.given()) return;
-  dtype = view.dtype;  // a view of another rank stays kAbsent with a dtype: given, and rejected
+  dtype = view.dtype;
   device = view.device;
   data = view.data;
   if (view.rank == 2) {
@@ -56,6 +63,8 @@ GroupedTensor::GroupedTensor(const TensorView& view) {
     group_stride = view.strides[0];
     row_stride = view.strides[1];
     col_stride = view.strides[2];
+  } else {
+    reject(*this, view);
   }
 }
 
@@ -94,7 +103,7 @@ GroupedTensor GroupedTensor::packed(void* data, DType dtype, int64_t num_groups,
 GroupedTensor GroupedTensor::vectors(const TensorView& view) {
   GroupedTensor tensor(view);
   if (view.rank != 2) {
-    tensor.placement = Placement::kAbsent;
+    reject(tensor, view);
     return tensor;
   }
   tensor.placement = Placement::kStacked;

@@ -10,9 +10,9 @@
 namespace cadre::ops {
 namespace {
 
-constexpr std::string_view kPlacementNames[] = {"a tensor of another rank than 2 or 3",
-                                                "rows of one tensor", "one stacked tensor",
-                                                "a list of pointers", "a packed buffer"};
+constexpr std::string_view kPlacementNames[] = {"a tensor of another rank", "rows of one tensor",
+                                                "one stacked tensor", "a list of pointers",
+                                                "a packed buffer"};
 
 std::string_view placement_name(Placement placement) {
   const auto index = static_cast<size_t>(placement);
@@ -27,7 +27,13 @@ std::string shape_note(std::string_view argument, const int64_t* shape, int32_t 
   return text(" (", argument, ".shape = [", dims, "])");
 }
 
+/// A tensor whose rank has no form: given, but neither rows nor stacked.
+bool is_of_another_rank(const GroupedTensor& tensor) {
+  return tensor.placement == Placement::kAbsent && tensor.given();
+}
+
 std::string shape_note(std::string_view argument, const GroupedTensor& tensor) {
+  if (is_of_another_rank(tensor)) return shape_note(argument, tensor.shape.data(), tensor.rank);
   const int64_t shape[] = {tensor.num_groups, tensor.rows.uniform, tensor.cols.uniform};
   if (tensor.placement == Placement::kRows) return shape_note(argument, shape + 1, 2);
   return tensor.placement == Placement::kStacked ? shape_note(argument, shape, 3) : "";
@@ -110,9 +116,19 @@ void Checker::grouped(std::string_view argument, const GroupedTensor& tensor,
                       std::initializer_list<Placement> allowed) {
   if (!ok()) return;
   if (std::find(allowed.begin(), allowed.end(), tensor.placement) == allowed.end()) {
+    const bool wrong_rank = is_of_another_rank(tensor);
     std::string expected;
     for (Placement placement : allowed) {
-      expected += text(expected.empty() ? "" : " or ", placement_name(placement));
+      const std::string_view name = placement_name(placement);
+      const std::string_view rank = placement == Placement::kRows      ? "2"
+                                    : placement == Placement::kStacked ? "3"
+                                                                       : "";
+      expected += expected.empty() ? "" : " or ";
+      expected += wrong_rank && !rank.empty() ? text(rank, " (", name, ")") : text(name);
+    }
+    if (wrong_rank) {
+      expect(false, joined(argument, ".rank"), tensor.rank, expected, shape_note(argument, tensor));
+      return;
     }
     expect(false, argument, tensor.given() ? placement_name(tensor.placement) : "nothing", expected,
            shape_note(argument, tensor));
@@ -192,6 +208,13 @@ void Checker::pointers(std::string_view argument, const GroupedTensor& tensor) {
 
 void Checker::vectors(std::string_view argument, const GroupedTensor& tensor) {
   if (!ok()) return;
+  if (is_of_another_rank(tensor)) {
+    expect(false, joined(argument, ".rank"), tensor.rank,
+           "2: [g, n], one vector for each group (GroupedTensor::vectors, in C "
+           "cadre_grouped_vectors), or a list",
+           shape_note(argument, tensor));
+    return;
+  }
   if (tensor.placement == Placement::kRows) {
     expect(
         false, argument, placement_name(tensor.placement),

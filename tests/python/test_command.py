@@ -1,8 +1,10 @@
 """`python -m cadre`: exit codes, help, and that verify finds a wrong result."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import cadre
 import pytest
@@ -38,6 +40,7 @@ def test_help_lists_the_commands_and_exit_codes(capsys):
         (["frobnicate"], "invalid choice: 'frobnicate'"),
         (["info", "--frobnicate"], "unrecognized arguments: --frobnicate"),
         (["verify", "--cases", "0"], "whole number from 1 on"),
+        (["verify", "--seed", "-5"], "argument --seed: invalid whole number from 0 on value: '-5'"),
         (["verify", "--op", "gnn"], "invalid choice: 'gnn'"),
         (["explain", "--k", "4", "--n", "4", "--groups", "1"], "required: --m"),
         (["explain", "--m", "4", "--n", "4", "--groups", "1"], "--k is missing"),
@@ -110,3 +113,19 @@ def test_it_runs_as_a_module_without_a_framework():
     assert done.stdout.splitlines()[-1] == "set()"
     done = subprocess.run([sys.executable, "-m", "cadre"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "usage: cadre" in done.stderr
+
+
+@pytest.mark.parametrize("script", [False, True])
+def test_a_missing_library_is_one_line_and_four(tmp_path, script):
+    command = [sys.executable, "-m", "cadre"]
+    if script:  # as pip writes it
+        (tmp_path / "cadre").write_text("from cadre.__main__ import main\nraise SystemExit(main())\n")
+        command = [sys.executable, str(tmp_path / "cadre")]
+    package = Path(cadre.__file__).parents[1]
+    environment = {**os.environ, "CADRE_LIBRARY": "/nonexistent.so", "PYTHONPATH": str(package)}
+    done = subprocess.run(
+        [*command, "info"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4 and done.stdout == ""
+    assert done.stderr.startswith("cadre: CADRE_LIBRARY = '/nonexistent.so' is not a file")
+    assert len(done.stderr.splitlines()) == 1

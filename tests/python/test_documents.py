@@ -1,20 +1,21 @@
-"""The Python blocks of the README and of docs/numpy.md run as they are printed."""
+"""The Python blocks of the README, docs/numpy.md and docs/jax.md run as they are printed."""
 
 import importlib.util
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/numpy.md")
+PAGES = ("README.md", "docs/jax.md", "docs/numpy.md")
 BLOCKS = [
-    pytest.param(code, id=f"{page}-{number}")
+    pytest.param(textwrap.dedent(code), id=f"{page}-{number}")
     for page in PAGES
     for number, code in enumerate(
-        re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+        re.findall(r"^ *```python\n(.*?)^ *```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     )
 ]
 

@@ -32,12 +32,42 @@ CASES = {
     "unknown dtype": (
         lambda: cadre.gmm(LHS.astype(complex), RHS, SIZES),
         TypeError,
-        "gmm: lhs.dtype = complex128",
+        "gmm: lhs.dtype = complex128, expected float64, float32, bfloat16, float16, int8, float8_e4m3fn or float8_e5m2",
     ),
     "int32 operand": (
         lambda: cadre.gmm(LHS.astype("i4"), RHS, SIZES),
         TypeError,
-        "gmm: lhs.dtype = i32, expected f64, f32, bf16, f16 or i8",
+        "gmm: lhs.dtype = int32, expected float64, float32, bfloat16, float16, int8, float8_e4m3fn or float8_e5m2",
+    ),
+    "complex scale": (
+        lambda: cadre.gmm(LHS, RHS, SIZES, row_scale=LHS[:, 0].astype(complex)),
+        TypeError,
+        "gmm: row_scale.dtype = complex128, expected float64, float32, bfloat16 or float16",
+    ),
+    "complex out": (
+        lambda: cadre.gmm(LHS, RHS, SIZES, out=numpy.zeros((8, 4), complex)),
+        TypeError,
+        "gmm: out.dtype = complex128, expected float64, float32, bfloat16, float16 or int32",
+    ),
+    "out_dtype that NumPy doesn't know": (
+        lambda: cadre.gmm(LHS, RHS, SIZES, out_dtype="junk"),
+        TypeError,
+        "gmm: out_dtype = 'junk', expected float64, float32, bfloat16, float16 or int32",
+    ),
+    "out_dtype of sizes alone": (
+        lambda: cadre.gmm(LHS, RHS, SIZES, out_dtype=numpy.int16),
+        TypeError,
+        "gmm: out_dtype = .*int16.*, expected float64, float32, bfloat16, float16 or int32",
+    ),
+    "transpose_rhs is a word": (
+        lambda: cadre.gmm(LHS, RHS, SIZES, transpose_rhs="no"),
+        TypeError,
+        "gmm: transpose_rhs is a str, expected a bool",
+    ),
+    "accumulate is a word": (
+        lambda: cadre.tgmm(LHS, LHS, SIZES, out=numpy.zeros((3, 5, 5)), accumulate="no"),
+        TypeError,
+        "tgmm: accumulate is a str, expected a bool",
     ),
     "k differs": (
         lambda: cadre.gmm(LHS[:, :4], RHS, SIZES),
@@ -178,7 +208,7 @@ CASES = {
     "list of two types": (
         lambda: cadre.gmm(LHS, [RHS[0], RHS[1].astype("f4")], [1, 2]),
         TypeError,
-        r"gmm: rhs\[1\].dtype = f32, expected rhs\[0\].dtype = f64",
+        r"gmm: rhs\[1\].dtype = float32, expected rhs\[0\].dtype = float64",
     ),
     "offset beyond 64 bits": (
         lambda: cadre.gmm(LHS, RHS, SIZES, group_offset=2**64 + 1),
@@ -230,7 +260,7 @@ CASES = {
     "bias_grad ints": (
         lambda: cadre.bias_grad(LHS.astype("i1"), SIZES),
         TypeError,
-        "bias_grad: dy.dtype = i8",
+        "bias_grad: dy.dtype = int8, expected float64, float32, bfloat16 or float16",
     ),
     "bias_grad accumulate": (
         lambda: cadre.bias_grad(LHS, SIZES, accumulate=True),

@@ -140,6 +140,11 @@ def test_another_compiler_builds_anew_and_without_one_an_older_build_serves(tiny
         built(tiny)
 
 
+def test_a_blank_cxx_is_none(tiny, monkeypatch):
+    monkeypatch.setenv("CXX", " ")
+    assert built(tiny).is_file()
+
+
 def test_another_source_or_framework_builds_anew(tiny):
     first = built(tiny)
     (tiny.sources / "tiny.cc").write_text(SOURCE + "// changed\n")

@@ -55,7 +55,9 @@ class Grouped {
                                    t.col_stride,
                                    t.contiguous ? 1 : 0,
                                    to_c(t.offsets),
-                                   t.capacity};
+                                   t.capacity,
+                                   t.rank,
+                                   {t.shape[0], t.shape[1], t.shape[2], t.shape[3]}};
   }
   const cadre_grouped_tensor* get() const { return tensor_ ? &*tensor_ : nullptr; }
 

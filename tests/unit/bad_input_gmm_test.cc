@@ -33,8 +33,31 @@ const Row<GmmArgs> kGmmRows[] = {
      "gmm: rhs = rows of one tensor, expected one stacked tensor or a list of pointers "
      "(rhs.shape = [4, 5])"},
     {"rhs rank 1", [](GmmArgs& g, Arrays& a) { g.rhs = f32(a.rhs, {kK}); },
-     "gmm: rhs = a tensor of another rank than 2 or 3, expected one stacked tensor or a list of "
-     "pointers"},
+     "gmm: rhs.rank = 1, expected 3 (one stacked tensor) or a list of pointers (rhs.shape = [4])"},
+    {"rhs rank 4",
+     [](GmmArgs& g, Arrays& a) {
+       g.rhs = f32(a.rhs, {1, kGroups, kK, kN});
+     },
+     "gmm: rhs.rank = 4, expected 3 (one stacked tensor) or a list of pointers "
+     "(rhs.shape = [1, 3, 4, 5])"},
+    {"out rank 1", [](GmmArgs& g, Arrays& a) { g.out = f32(a.out, {kM * kN}); },
+     "gmm: out.rank = 1, expected 2 (rows of one tensor) or a list of pointers (out.shape = [30])"},
+    {"bias rank 1",
+     [](GmmArgs& g, Arrays& a) { g.bias = GroupedTensor::vectors(f32(a.bias, {kN})); },
+     "gmm: bias.rank = 1, expected 2: [g, n], one vector for each group (GroupedTensor::vectors, "
+     "in "
+     "C cadre_grouped_vectors), or a list (bias.shape = [5])"},
+    {"bias rank 1 without vectors", [](GmmArgs& g, Arrays& a) { g.bias = f32(a.bias, {kN}); },
+     "gmm: bias.rank = 1, expected 2: [g, n], one vector for each group (GroupedTensor::vectors, "
+     "in "
+     "C cadre_grouped_vectors), or a list (bias.shape = [5])"},
+    {"bias rank 3",
+     [](GmmArgs& g, Arrays& a) {
+       g.bias = GroupedTensor::vectors(f32(a.bias, {kGroups, 1, kN}));
+     },
+     "gmm: bias.rank = 3, expected 2: [g, n], one vector for each group (GroupedTensor::vectors, "
+     "in "
+     "C cadre_grouped_vectors), or a list (bias.shape = [3, 1, 5])"},
     {"out rank",
      [](GmmArgs& g, Arrays& a) {
        g.out = f32(a.out, {1, kM, kN});

@@ -3,8 +3,14 @@
 `import cadre` gives the NumPy front; `import cadre.torch` the PyTorch one.
 """
 
-from ._library import backends
-from ._library import version as __version__
-from ._numpy import bias_grad, gmm, grouped_gemm, tgmm
+try:
+    from ._library import backends
+    from ._library import version as __version__
+    from ._numpy import bias_grad, gmm, grouped_gemm, tgmm
+except ImportError as error:
+    from . import _command
+
+    _command.exit_if_running(error)
+    raise
 
 __all__ = ["__version__", "backends", "bias_grad", "gmm", "grouped_gemm", "tgmm"]

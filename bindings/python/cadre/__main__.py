@@ -5,7 +5,7 @@ import argparse
 import os
 import sys
 
-from ._command import explain, info, verify
+from ._command import NOT_AVAILABLE, explain, info, verify
 from ._library import version
 
 EPILOG = "exit codes: 0 ok, 1 a check failed, 2 bad usage or input, 3 internal error, 4 not available here"
@@ -49,10 +49,10 @@ def main(arguments=None):
         return 0
     except OSError as error:
         print(f"cadre: {error}", file=sys.stderr)
-        return 4
+        return NOT_AVAILABLE
     except NotImplementedError as error:
         print(f"cadre: {error}", file=sys.stderr)
-        return 4
+        return NOT_AVAILABLE
     except RuntimeError as error:
         print(f"cadre: internal error: {error}", file=sys.stderr)
         return 3

@@ -28,6 +28,7 @@ _CODES = {dtype: code for code, dtype in (_NUMPY | _OF_SIZES_ALONE).items()}
 
 FLOATS = (_structs.F64, _structs.F32, _structs.BF16, _structs.F16)
 OPERANDS = (*FLOATS, _structs.I8, _structs.E4M3, _structs.E5M2)
+RESULTS = (*FLOATS, _structs.I32)
 
 
 def name_of(code):
@@ -53,5 +54,7 @@ def numpy_of(code):
     return _NUMPY[code]
 
 
-def known_names():
-    return ", ".join(dtype.name for dtype in _NUMPY.values())
+def numpy_names(codes):
+    """ "float64, float32 or int8": what NumPy calls these types."""
+    *most, last = (_NUMPY[code].name for code in codes)
+    return f"{', '.join(most)} or {last}"

@@ -10,25 +10,22 @@ from ._library import check, context, library, new
 from ._views import reference
 
 
-def _operand(op, argument, code):
-    if code not in _dtypes.OPERANDS:
-        raise TypeError(
-            f"{op}: {argument}.dtype = {_dtypes.name_of(code)}, expected f64, f32, bf16, f16 or i8"
-        )
-
-
 def _output_dtype(op, names, lhs, rhs, asked):
     """The NumPy dtype of a new result. `names` are what the op calls its operands."""
     if asked is not None:
-        code = _dtypes.code_of(asked)
-        if not code:
-            raise TypeError(f"{op}: out_dtype = {asked}, expected one of {_dtypes.known_names()}")
+        try:
+            code = _dtypes.code_of(asked)
+        except TypeError:
+            code = 0
+        if code not in _dtypes.RESULTS:
+            expected = _dtypes.numpy_names(_dtypes.RESULTS)
+            raise TypeError(f"{op}: out_dtype = {asked!r}, expected {expected}")
         return _dtypes.numpy_of(code)
     code = _dtypes.default_output(lhs, rhs)
     if not code:
         raise TypeError(
-            f"{op}: {names[1]}.dtype = {_dtypes.name_of(rhs)}, "
-            f"expected a type that multiplies with {names[0]}.dtype = {_dtypes.name_of(lhs)}"
+            f"{op}: {names[1]}.dtype = {_dtypes.numpy_of(rhs)}, "
+            f"expected a type that multiplies with {names[0]}.dtype = {_dtypes.numpy_of(lhs)}"
         )
     return _dtypes.numpy_of(code)
 
@@ -56,7 +53,7 @@ def _fill_scalars(op, args, alpha, beta, accumulate):
     args.alpha_per_group = reference(per_group)
     args.beta, per_group_beta = _views.scalars(op, "beta", beta, 0.0)
     args.beta_per_group = reference(per_group_beta)
-    args.accumulate = bool(accumulate)
+    args.accumulate = _options.flag(op, "accumulate", accumulate)
 
 
 def gmm(
@@ -87,13 +84,12 @@ def gmm(
     Returns out, [m, n]: the array given as `out`, or a new one of out_dtype.
     """
     op = "gmm"
+    transpose_rhs = _options.flag(op, "transpose_rhs", transpose_rhs)
     lhs_view = _views.tensor(op, "lhs", lhs)
     rhs_view = _views.grouped(
         op, "rhs", rhs, "[g, n, k]" if transpose_rhs else "[g, k, n]"
     )
     _views.needs_rank(op, "lhs", lhs_view, 2, "[m, k]")
-    _operand(op, "lhs", lhs_view.dtype)
-    _operand(op, "rhs", rhs_view.dtype)
     sizes = _views.sizes(op, "group_sizes", group_sizes)
     if out is None:
         if tail == "untouched":
@@ -116,12 +112,12 @@ def gmm(
     args.lhs = reference(lhs_view)
     args.rhs = reference(rhs_view)
     args.group_sizes = sizes  # a copy of the struct: `sizes` itself keeps the integers alive
-    args.out = reference(_views.grouped(op, "out", out, "[m, n]"))
-    args.transpose_rhs = bool(transpose_rhs)
+    args.out = reference(_views.grouped(op, "out", out, "[m, n]", _dtypes.RESULTS))
+    args.transpose_rhs = transpose_rhs
     args.tail = _options.tail(op, tail)
     _fill_scalars(op, args, alpha, beta, accumulate)
-    args.c = reference(_views.optional_grouped(op, "c", c, "[m, n]"))
-    args.bias = reference(_views.optional_grouped(op, "bias", bias, "[g, n]", vectors=True))
+    args.c = reference(_views.optional_grouped(op, "c", c, "[m, n]", _dtypes.RESULTS))
+    args.bias = reference(_views.optional_grouped(op, "bias", bias, "[g, n]", _dtypes.FLOATS, vectors=True))
     args.bias_scale = reference(_views.vector(op, "bias_scale", bias_scale))
     args.row_scale = reference(_views.vector(op, "row_scale", row_scale))
     args.group_offset = _views.index(op, "group_offset", group_offset)
@@ -155,8 +151,6 @@ def tgmm(
     rhs_view = _views.tensor(op, "rhs", rhs)
     _views.needs_rank(op, "lhs", lhs_view, 2, "[m, k]")
     _views.needs_rank(op, "rhs", rhs_view, 2, "[m, n]")
-    _operand(op, "lhs", lhs_view.dtype)
-    _operand(op, "rhs", rhs_view.dtype)
     sizes = _views.sizes(op, "group_sizes", group_sizes)
     group_offset = _views.index(op, "group_offset", group_offset)
     if out is None:
@@ -180,9 +174,9 @@ def tgmm(
     args.lhs = reference(lhs_view)
     args.rhs = reference(rhs_view)
     args.group_sizes = sizes
-    args.out = reference(_views.grouped(op, "out", out, "[g, k, n]"))
+    args.out = reference(_views.grouped(op, "out", out, "[g, k, n]", _dtypes.RESULTS))
     _fill_scalars(op, args, alpha, beta, accumulate)
-    args.c = reference(_views.optional_grouped(op, "c", c, "[g, k, n]"))
+    args.c = reference(_views.optional_grouped(op, "c", c, "[g, k, n]", _dtypes.RESULTS))
     args.group_offset = group_offset
     args.options = reference(_call_options(op, precision))
     check(library.cadre_tgmm(context(), byref(args)))
@@ -209,9 +203,8 @@ def grouped_gemm(
     result of out_dtype: one array where a and b are arrays, else a list. beta and accumulate add c, or what d holds.
     """
     op = "grouped_gemm"
+    transa, transb = _options.flag(op, "transa", transa), _options.flag(op, "transb", transb)
     a_view, b_view = _views.matrices(op, "a", a), _views.matrices(op, "b", b)
-    _operand(op, "a", a_view.dtype)
-    _operand(op, "b", b_view.dtype)
     if d is None:
         if c is None and (accumulate or beta is not None):
             raise wrong_value(op, "c", None, "matrices, because accumulate or beta adds them")
@@ -224,9 +217,9 @@ def grouped_gemm(
 
     args = new(_structs.GroupedGemmArgs)
     args.a, args.b = reference(a_view), reference(b_view)
-    args.c = reference(None if c is None else _views.matrices(op, "c", c))
-    args.d = reference(_views.matrices(op, "d", d, written=True))
-    args.transa, args.transb = bool(transa), bool(transb)
+    args.c = reference(None if c is None else _views.matrices(op, "c", c, _dtypes.RESULTS))
+    args.d = reference(_views.matrices(op, "d", d, _dtypes.RESULTS, written=True))
+    args.transa, args.transb = transa, transb
     _fill_scalars(op, args, alpha, beta, accumulate)
     args.options = reference(_call_options(op, precision))
     check(library.cadre_grouped_gemm(context(), byref(args)))
@@ -268,15 +261,11 @@ def bias_grad(
     `out` takes dbias, and with `accumulate` has it added. Results have dy's dtype.
     """
     op = "bias_grad"
-    dy_view = _views.tensor(op, "dy", dy)
+    dy_view = _views.tensor(op, "dy", dy, _dtypes.FLOATS)
     _views.needs_rank(op, "dy", dy_view, 2, "[m, n]")
-    if dy_view.dtype not in _dtypes.FLOATS:
-        raise TypeError(
-            f"{op}: dy.dtype = {_dtypes.name_of(dy_view.dtype)}, expected f64, f32, bf16 or f16"
-        )
     sizes = _views.sizes(op, "group_sizes", group_sizes)
     group_offset = _views.index(op, "group_offset", group_offset)
-    bias_view = _views.optional_grouped(op, "bias", bias, "[g, n]", vectors=True)
+    bias_view = _views.optional_grouped(op, "bias", bias, "[g, n]", _dtypes.FLOATS, vectors=True)
     dtype = _dtypes.numpy_of(dy_view.dtype)
     if out is None:
         if accumulate:
@@ -295,11 +284,11 @@ def bias_grad(
     args = new(_structs.BiasGradArgs)
     args.dy = reference(dy_view)
     args.group_sizes = sizes
-    args.dbias = reference(_views.grouped(op, "out", out, "[g, n]", vectors=True))
+    args.dbias = reference(_views.grouped(op, "out", out, "[g, n]", _dtypes.FLOATS, vectors=True))
     args.dbias_scale = reference(_views.vector(op, "dbias_scale", dbias_scale))
     args.bias = reference(bias_view)
     args.bias_scale = reference(_views.vector(op, "bias_scale", bias_scale))
-    args.accumulate = bool(accumulate)
+    args.accumulate = _options.flag(op, "accumulate", accumulate)
     args.group_offset = group_offset
     check(library.cadre_bias_grad(context(), byref(args)))
     return out if bias is None else (out, dbias_scale)

@@ -1,7 +1,9 @@
 """Options that are words in Python and numbers in the C ABI."""
 
+import numpy
+
 from . import _structs
-from ._errors import wrong_value
+from ._errors import wrong_type, wrong_value
 
 TAILS = {
     "zero": _structs.TAIL_ZERO,
@@ -16,6 +18,13 @@ def _code(op, argument, value, codes):
         return codes[value]
     except (KeyError, TypeError):
         raise wrong_value(op, argument, repr(value), " or ".join(map(repr, codes))) from None
+
+
+def flag(op, argument, value):
+    """True or False from a bool, Python's or NumPy's. What is merely truthy, an array or "no", is an argument in the wrong place."""
+    if isinstance(value, (bool, numpy.bool_)):
+        return bool(value)
+    raise wrong_type(op, argument, value, "a bool")
 
 
 def tail(op, value):

@@ -169,12 +169,9 @@ class _Compiler:
 
 def _compiler():
     """What CXX names, else the first of c++, g++ and clang++; None if there is none."""
-    named = os.environ.get("CXX")
-    command = (
-        shlex.split(named)
-        if named
-        else [shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")]
-    )
+    command = shlex.split(os.environ.get("CXX", "")) or [
+        shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    ]
     if not command[0]:
         return None
     try:

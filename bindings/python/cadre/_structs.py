@@ -58,6 +58,8 @@ class GroupedTensor(ctypes.Structure):
         ("contiguous", c_int32),
         ("offsets", Extent),
         ("capacity", c_int64),
+        ("rank", c_int32),
+        ("shape", c_int64 * MAX_RANK),
     ]
 
 

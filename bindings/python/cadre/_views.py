@@ -17,21 +17,26 @@ def shape_of(view):
     return tuple(view.shape[: view.rank])
 
 
-def tensor(op, argument, array):
-    """A cadre_tensor on the memory of an array; nothing is copied."""
+def tensor(op, argument, array, types=_dtypes.OPERANDS):
+    """A cadre_tensor on the memory of an array of one of these types; nothing is copied."""
     if isinstance(array, numpy.ndarray):
+        _check_type(op, argument, array.dtype, _dtypes.code_of(array.dtype), types)
         return _numpy_tensor(op, argument, array)
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
-        return _dlpack.view_of(op, argument, array)
+        view = _dlpack.view_of(op, argument, array)
+        _check_type(op, argument, _dtypes.numpy_of(view.dtype), view.dtype, types)
+        return view
     raise wrong_type(op, argument, array, _ARRAY)
+
+
+def _check_type(op, argument, dtype, code, types):
+    if code not in types:
+        expected = _dtypes.numpy_names(types)
+        raise TypeError(f"{op}: {argument}.dtype = {dtype}, expected {expected}")
 
 
 def _numpy_tensor(op, argument, array):
     code = _dtypes.code_of(array.dtype)
-    if not code:
-        raise TypeError(
-            f"{op}: {argument}.dtype = {array.dtype}, expected one of {_dtypes.known_names()}"
-        )
     if array.ndim > _structs.MAX_RANK:
         raise wrong_value(
             op, f"{argument}.shape", array.shape, f"at most {_structs.MAX_RANK} dimensions"
@@ -58,10 +63,10 @@ def needs_rank(op, argument, view, rank, dims):
 
 
 def vector(op, argument, array):
-    """A cadre_tensor [m], or None."""
+    """A cadre_tensor [m] of floats, or None."""
     if array is None:
         return None
-    view = tensor(op, argument, array)
+    view = tensor(op, argument, array, _dtypes.FLOATS)
     needs_rank(op, argument, view, 1, "[m]")
     return view
 
@@ -75,14 +80,14 @@ def output(op, argument, array):
     return array
 
 
-def grouped(op, argument, value, dims, *, vectors=False):
+def grouped(op, argument, value, dims, types=_dtypes.OPERANDS, *, vectors=False):
     """A cadre_grouped_tensor from one array, or from a list with one array for each group.
 
     `dims` is the expected shape of one array, in the caller's words: "[g, k, n]".
     """
     if isinstance(value, (list, tuple)):
-        return _grouped_list(op, argument, value, vectors)
-    view = tensor(op, argument, value)
+        return _grouped_list(op, argument, value, types, vectors)
+    view = tensor(op, argument, value, types)
     needs_rank(op, argument, view, dims.count(",") + 1, dims)
     make = library.cadre_grouped_vectors if vectors else library.cadre_grouped_from_tensor
     result = make(byref(view))
@@ -90,8 +95,8 @@ def grouped(op, argument, value, dims, *, vectors=False):
     return result
 
 
-def optional_grouped(op, argument, value, dims, *, vectors=False):
-    return None if value is None else grouped(op, argument, value, dims, vectors=vectors)
+def optional_grouped(op, argument, value, dims, types, *, vectors=False):
+    return None if value is None else grouped(op, argument, value, dims, types, vectors=vectors)
 
 
 def outputs(op, argument, value):
@@ -103,17 +108,17 @@ def outputs(op, argument, value):
         output(op, argument, value)
 
 
-def _views_of_list(op, argument, arrays, vectors=False):
+def _views_of_list(op, argument, arrays, types, vectors=False):
     if not arrays:
         raise wrong_value(op, f"len({argument})", 0, "at least 1")
-    views = [tensor(op, f"{argument}[{i}]", array) for i, array in enumerate(arrays)]
+    views = [tensor(op, f"{argument}[{i}]", array, types) for i, array in enumerate(arrays)]
     for i, view in enumerate(views):
         rank, dims = (1, "a vector") if vectors else (2, "a matrix, one for each group")
         needs_rank(op, f"{argument}[{i}]", view, rank, dims)
         if view.dtype != views[0].dtype:
             raise TypeError(
-                f"{op}: {argument}[{i}].dtype = {_dtypes.name_of(view.dtype)}, "
-                f"expected {argument}[0].dtype = {_dtypes.name_of(views[0].dtype)}"
+                f"{op}: {argument}[{i}].dtype = {_dtypes.numpy_of(view.dtype)}, "
+                f"expected {argument}[0].dtype = {_dtypes.numpy_of(views[0].dtype)}"
             )
     return views
 
@@ -130,8 +135,8 @@ def _list_of(views, like):
     return result
 
 
-def _grouped_list(op, argument, arrays, vectors):
-    views = _views_of_list(op, argument, arrays, vectors)
+def _grouped_list(op, argument, arrays, types, vectors):
+    views = _views_of_list(op, argument, arrays, types, vectors)
     for i, view in enumerate(views):
         for part in ("shape", "strides"):
             here, there = (tuple(getattr(v, part)[: v.rank]) for v in (view, views[0]))
@@ -142,14 +147,14 @@ def _grouped_list(op, argument, arrays, vectors):
     return _list_of(views, views[0])
 
 
-def matrices(op, argument, value, *, written=False):
+def matrices(op, argument, value, types=_dtypes.OPERANDS, *, written=False):
     """A cadre_grouped_tensor from a [g, rows, cols] array or a list of matrices, each of its own shape.
 
     Matrices of a list share their strides, or each is row-major without gaps. Any other is copied, unless it is written.
     """
     if not isinstance(value, (list, tuple)):
-        return grouped(op, argument, value, "[g, rows, cols] or a list of matrices")
-    views = _views_of_list(op, argument, value)
+        return grouped(op, argument, value, "[g, rows, cols] or a list of matrices", types)
+    views = _views_of_list(op, argument, value, types)
     if len({tuple(view.strides[:2]) for view in views}) > 1:
         for i, array in enumerate(value):
             if _is_contiguous(views[i]):
@@ -161,7 +166,7 @@ def matrices(op, argument, value, *, written=False):
                     tuple(views[i].strides[:2]),
                     f"a matrix without gaps, or the same strides in every matrix of {argument}",
                 )
-            views[i] = tensor(op, f"{argument}[{i}]", numpy.ascontiguousarray(array))
+            views[i] = tensor(op, f"{argument}[{i}]", numpy.ascontiguousarray(array), types)
         result = _list_of(views, views[0])
         result.contiguous, result.row_stride, result.col_stride = 1, 0, 1
     else:

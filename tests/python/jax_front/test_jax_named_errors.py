@@ -1,6 +1,7 @@
 """Errors speak of the op and the arguments that the user wrote; an argument in another library's place is none that is dropped."""
 
 import cadre.jax as cj
+import jax
 import jax.numpy as jnp
 import jax_oracle as oracle
 import numpy as np
@@ -74,3 +75,44 @@ def test_an_algorithm_of_lax_is_refused_by_name():
     for precision in (algorithm, (algorithm, algorithm)):
         with pytest.raises(NotImplementedError, match=r"gmm: precision = DotAlgorithm\(.*float16"):
             cj.gmm(LHS, RHS, SIZES, precision=precision)
+
+
+@pytest.mark.parametrize("offset", [2**64 + 1, -(2**70), [2**64 + 1]])
+def test_an_offset_beyond_64_bits_is_a_bad_value(offset):
+    with pytest.raises(ValueError, match="^gmm: group_offset = .*, expected -9223372036854775808 to"):
+        cj.gmm(LHS, RHS, jnp.array([4, 0, 5, 1]), group_offset=offset)
+
+
+def test_sizes_beyond_64_bits_are_bad_values():
+    with pytest.raises(ValueError, match=r"^gmm: group_sizes = .*, expected -9223372036854775808 to"):
+        cj.gmm(LHS, RHS, [4, 2**64 + 1, 5])
+
+
+FLAGS = {
+    "gmm": lambda flag: cj.gmm(LHS, RHS, SIZES, flag),
+    "grouped_matmul": lambda flag: ejkernel.grouped_matmul(
+        LHS, RHS, SIZES, jnp.float32, None, 2, None, flag
+    ),
+    "megablox": lambda flag: megablox.gmm(LHS, RHS, SIZES, transpose_rhs=flag),
+}
+
+
+@pytest.mark.parametrize("op", FLAGS)
+@pytest.mark.parametrize("flag", [jnp.zeros((10, 4)), np.zeros(3), "no", None, 1])
+def test_what_is_no_flag_is_not_taken_for_one(op, flag):
+    with pytest.raises(TypeError, match=r"transpose_rhs is an? \w+, expected a bool"):
+        FLAGS[op](flag)
+    FLAGS[op](np.bool_(False))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+def test_the_handler_reads_an_offset_of_every_integer_type(dtype):
+    """The Python side sends i32 and i64; a program that was exported elsewhere may send any."""
+    cj.register()
+    call = jax.ffi.ffi_call("cadre_gmm", jax.ShapeDtypeStruct((10, 4), LHS.dtype))
+    attributes = {"transpose_rhs": False, "in_mesh": False}
+    numbers = {name: np.int64(0) for name in ("batch_rank", "precision")}
+    sizes, offset = jnp.array([1, 4, 0, 5]), jnp.array([1, 99], dtype)[0]
+    with jax.default_device(jax.devices("cpu")[0]):
+        got = call(LHS, RHS, sizes, offset, **attributes, **numbers)
+    assert np.array_equal(got, cj.gmm(LHS, RHS, sizes, group_offset=1))

@@ -48,14 +48,43 @@ def test_state_dict_has_the_names_of_transformer_engine():
 def test_what_does_not_fit_is_reported_by_torch(form):
     listed, single = make().state_dict(), make(form=(True, True)).state_dict()
     for state, message in (
-        ({**listed, "weight1": torch.zeros(1)}, "size mismatch|stack"),
+        ({**listed, "weight1": torch.zeros(1)}, "size mismatch|weight1.shape"),
         ({name: each for name, each in listed.items() if name != "weight1"}, "Missing key"),
-        ({**single, "weight": random(G + 1, N, K)}, "size mismatch|Missing key"),
+        ({**single, "weight": random(G + 1, N, K)}, "size mismatch|weight.shape"),
         ({**listed, **single}, "Unexpected key"),
         ({**listed, "_extra_state": torch.ones(3, dtype=torch.uint8)}, "Unexpected key"),
     ):
         with pytest.raises(RuntimeError, match=message):
             make(form=form).load_state_dict(state)
+
+
+OTHER_FORM = {
+    "a matrix of another shape": (True, "weight1", torch.zeros(N, K + 1), [N, K + 1], [N, K]),
+    "a bias of another shape": (True, "bias2", torch.zeros(N, 1), [N, 1], [N]),
+    "a scalar": (False, "weight", torch.tensor(1.0), [], [G, N, K]),
+    "another number of experts": (False, "bias", torch.zeros(G + 1, N), [G + 1, N], [G, N]),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_FORM)
+def test_an_entry_of_the_other_form_that_does_not_fit_is_named_alone(case):
+    single, name, value, shape, expected = OTHER_FORM[case]
+    layer = torch.nn.Sequential(make(form=(single, single)))
+    other = torch.nn.Sequential(make(form=(not single, not single)))
+    state = {**other.state_dict(), f"0.{name}": value}
+    before = copy.deepcopy(layer.state_dict())
+    with pytest.raises(RuntimeError) as raised:
+        layer.load_state_dict(state)
+    lines = str(raised.value).splitlines()
+    assert lines[1:] == [f"\tGroupedLinear: 0.{name}.shape = {shape}, expected {expected}"]
+    unchanged = {key for key in before if name.rstrip("012") in key}
+    assert all(equal(layer.state_dict()[key], before[key]) for key in unchanged)
+
+
+def test_an_entry_of_the_other_form_that_is_no_tensor_is_named():
+    state = {**make().state_dict(), "weight1": "x"}
+    with pytest.raises(RuntimeError, match="GroupedLinear: weight1 is a str, expected a torch"):
+        make(form=(True, True)).load_state_dict(state)
 
 
 @every_form

@@ -208,6 +208,13 @@ FAULTS = {
         ValueError,
         "expected every element at its own address",
     ),
+    "rows that overlap": (
+        lambda weight: weight.new_zeros(weight.numel()).as_strided(
+            weight.shape, (*weight.stride()[:-2], 2, 1)
+        ),
+        ValueError,
+        r"main_grad.strides = \[.*2, 1\], expected every element at its own address",
+    ),
     "elsewhere": (
         lambda weight: torch.empty(weight.shape, device="meta"),
         ValueError,
@@ -227,6 +234,29 @@ def test_bad_main_grad_is_named_before_any_work(device, form, fault):
     with pytest.raises(kind, match=message):
         layer(random(M, K, device=device), SPLITS, out=out)
     assert torch.isnan(out).all()
+
+
+def test_main_grads_that_share_memory_are_named_before_any_work(device):
+    layer = make(device, fuse_wgrad_accumulation=True)
+    give_main_grads(layer)
+    layer.weight2.main_grad = layer.weight1.main_grad
+    out = poisoned(M, N, device=device)
+    message = "weight2.main_grad = a tensor that shares memory with weight1.main_grad, expected"
+    with pytest.raises(ValueError, match=message):
+        layer(random(M, K, device=device), SPLITS, out=out)
+    assert torch.isnan(out).all()
+
+
+def test_main_grads_may_interleave(device):
+    layer = make(device, fuse_wgrad_accumulation=True)
+    columns = torch.zeros(N, K, len(layer.weights()), dtype=torch.float64, device=device)
+    for i, weight in enumerate(layer.weights()):
+        weight.main_grad = columns[..., i]
+    x, dy = random(M, K, device=device), random(M, N, device=device)
+    layer(x, SPLITS).backward(dy)
+    expected = gradients(layer, x, dy, torch.float64)
+    for weight, gradient in zip(layer.weights(), expected, strict=True):
+        torch.testing.assert_close(weight.main_grad.flatten(), gradient)
 
 
 def test_main_grads_of_one_layer_have_one_type(device):

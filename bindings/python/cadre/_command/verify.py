@@ -17,19 +17,20 @@ EPSILON = dict(zip(DTYPES, (2.0**-53, 2.0**-24, 2.0**-8, 2.0**-11)))
 STEP = dict(zip(DTYPES, (2.0**-1074, 2.0**-149, 2.0**-133, 2.0**-24)))
 
 
-def _count(text):
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
+def _whole_number(smallest):
+    def parse(text):
+        value = int(text)
+        if value < smallest:
+            raise ValueError
+        return value
 
-
-_count.__name__ = "whole number from 1 on"  # what argparse calls the type in its message
+    parse.__name__ = f"whole number from {smallest} on"  # what argparse calls it in its message
+    return parse
 
 
 def add_arguments(parser):
-    parser.add_argument("--cases", type=_count, default=200, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="of the first case; default: 1")
+    parser.add_argument("--cases", type=_whole_number(1), default=200, help="default: %(default)s")
+    parser.add_argument("--seed", type=_whole_number(0), default=1, help="of the first case; default: 1")
     parser.add_argument("--op", choices=OPS, help="default: all")
 
 

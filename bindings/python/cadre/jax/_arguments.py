@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export, lax
 
-from .. import _dtypes
+from .. import _dtypes, _options
+
+flag = _options.flag
 
 FLOATS = ("float64", "float32", "bfloat16", "float16")
 _OPERANDS = (*FLOATS, "int8")
@@ -96,14 +98,17 @@ def _on_host_if_it_is(value):
     if isinstance(value, (list, tuple)) and not value:
         return np.zeros(0, np.int32)
     held = np.asarray(value)
-    return held if held.dtype.kind in "iu" else jnp.asarray(value)
+    # Integers beyond 64 bits stay Python's own.
+    whole = held.dtype == object and all(type(each) is int for each in held.flat)
+    return held if whole or held.dtype.kind in "iu" else jnp.asarray(value)
 
 
 def _integers(op, name, value):
     """An integer array. What the host holds must fit the type that it gets, which is 32 bits wide without x64."""
     value = as_array(op, name, value, _on_host_if_it_is)
-    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size:
-        limits = np.iinfo(jax.dtypes.canonicalize_dtype(value.dtype))
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iuO" and value.size:
+        narrow = np.int64 if value.dtype == object else value.dtype
+        limits = np.iinfo(jax.dtypes.canonicalize_dtype(narrow))
         if not limits.min <= int(value.min()) <= int(value.max()) <= limits.max:
             raise ValueError(
                 f"{op}: {name} = {value}, expected {limits.min} to {limits.max} "

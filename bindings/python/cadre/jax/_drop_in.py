@@ -19,6 +19,7 @@ def gmm(
     precision=None,
 ):
     """lhs [m, k], rhs [g, k, n] or [g, n, k] -> [m, n]; existing_out is kept outside the rows of rhs's groups."""
+    transpose_rhs = _arguments.flag(op, "transpose_rhs", transpose_rhs)
     lhs = _arguments.array(op, "lhs", lhs, ("m", "k"))
     rhs = _arguments.array(op, "rhs", rhs, ("g", "n", "k") if transpose_rhs else ("g", "k", "n"))
     sizes = _arguments.group_sizes_vector(op, group_sizes)

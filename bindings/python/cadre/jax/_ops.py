@@ -57,6 +57,7 @@ def gmm_of(
 ):
     """gmm on behalf of an op whose operands are called so: errors speak of what the user wrote."""
     left, right = names
+    transpose_rhs = _arguments.flag(op, "transpose_rhs", transpose_rhs)
     lhs = _arguments.array(op, left, lhs, ("m", "k"))
     rhs = _arguments.array(op, right, rhs, ("g", "n", "k") if transpose_rhs else ("g", "k", "n"))
     inner, outer = (2, 1) if transpose_rhs else (1, 2)
@@ -74,7 +75,7 @@ def gmm_of(
         operands.append(bias)
     out = gmm_p.bind(
         *unify(*operands),
-        transpose_rhs=bool(transpose_rhs),
+        transpose_rhs=transpose_rhs,
         batch_rank=0,
         out_dtype=dtype,
         precision=_arguments.precision(op, precision, lhs, rhs),
@@ -190,6 +191,7 @@ def grouped_linear(
     precision=None,
 ):
     """x[r] @ weight[group(r)]^T + bias[group(r)]. weight: [g, n, k], or [g, k, n] with transpose_weight=False."""
+    _arguments.flag("grouped_linear", "transpose_weight", transpose_weight)
     return gmm_of(
         "grouped_linear",
         x,

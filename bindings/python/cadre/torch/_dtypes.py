@@ -35,7 +35,9 @@ INDICES = (
     torch.int64,
     torch.uint64,
 )
-#: What operands may be; results may be int32, too.
+#: What results, biases and scales may be; results of int8 x int8 may be int32, too.
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+#: What operands may be.
 OPERANDS = tuple(dtype for dtype in CODES if dtype == torch.int8 or dtype not in INDICES)
 
 #: (lhs, rhs) -> the type of their product, for every pair that has one: the library's own table.

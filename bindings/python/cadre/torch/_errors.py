@@ -16,6 +16,14 @@ _REQUIRED = ("lhs", "rhs", "a", "b", "dy", "group_sizes")
 _MAY_BE_LISTS = ("a", "b", "c", "rhs", "bias", "out")
 
 
+#: What an argument may be, if not one of the float types.
+_KNOWN = {
+    "group_sizes": _dtypes.INDICES,
+    **dict.fromkeys(("lhs", "rhs", "a", "b"), _dtypes.OPERANDS),
+    **dict.fromkeys(("c", "out"), (*_dtypes.FLOATS, torch.int32)),
+}
+
+
 def translated(op, error, tensors, out_dtype=None):
     """The exception to raise for `error`. `tensors`: argument name -> what was given as a tensor or list of tensors."""
     if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
@@ -29,9 +37,7 @@ def translated(op, error, tensors, out_dtype=None):
                 continue
             if not isinstance(item, torch.Tensor):
                 return wrong_type(op, name, item, "a torch.Tensor")
-            known = _dtypes.INDICES if argument == "group_sizes" else _dtypes.OPERANDS
-            if argument in ("c", "out"):
-                known = (*known, torch.int32)
+            known = _KNOWN.get(argument, _dtypes.FLOATS)
             if item.dtype not in known:
                 return _dtypes.wrong_dtype(op, name, item.dtype, known)
             if item.layout != torch.strided:
@@ -49,5 +55,5 @@ def translated(op, error, tensors, out_dtype=None):
 
 def renamed(error, words):
     """The same exception in the caller's words. `words`: from those of the op that raised it to those of the call."""
-    pattern = re.compile(rf"\b({'|'.join(words)})\b")
+    pattern = re.compile(rf"\b({'|'.join(map(re.escape, words))})\b")
     return type(error)(pattern.sub(lambda word: words[word.group()], str(error)))

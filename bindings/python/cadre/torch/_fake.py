@@ -43,7 +43,9 @@ def _check_meta(op, names, args):
                 continue
             sizes = name in _INTEGERS or name.endswith(("_rows", "_cols", "_offsets"))
             if not (sizes and each.device.type == "cpu"):
-                argument = f"{name}[{i}]" if is_list and len(arg) > 1 else name
+                argument = name.removesuffix("_tensor")
+                if is_list and len(arg) > 1:
+                    argument += f"[{i}]"
                 expected = f"{first[0]}.device = {first[1]}"
                 raise wrong_value(op, f"{argument}.device", each.device, expected)
 
@@ -72,6 +74,8 @@ def _gmm(
 ):
     _rank("gmm", "lhs", lhs, 2)
     _rank("gmm", "rhs", rhs, 3)
+    if bias is not None and bias.dim() != 2:
+        raise _arguments.wrong_rank("gmm", "bias", bias, "2: [g, n]")
     k, n = (rhs.shape[2], rhs.shape[1]) if transpose_rhs else (rhs.shape[1], rhs.shape[2])
     torch._check(lhs.shape[1] == k, lambda: f"gmm: rhs.k = {k}, expected lhs.k = {lhs.shape[1]}")
     dtype = out_dtype or _dtypes.product("gmm", lhs.dtype, rhs.dtype)

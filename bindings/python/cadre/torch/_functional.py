@@ -52,6 +52,8 @@ def gmm(
     """
     if not isinstance(group_sizes, torch.Tensor):
         group_sizes = _arguments.sizes("gmm", "group_sizes", group_sizes)
+    if transpose_rhs is not False and transpose_rhs is not True:
+        transpose_rhs = _options.flag("gmm", "transpose_rhs", transpose_rhs)
     if (
         alpha is bias is bias_scale is row_scale is out is out_dtype is c is beta is None
         and tail == "zero"
@@ -151,7 +153,7 @@ def _gmm_into(product, out, out_dtype, c, beta, accumulate):
 
 
 def _beta(op, beta, accumulate):
-    if accumulate and beta is not None:
+    if _options.flag(op, "accumulate", accumulate) and beta is not None:
         raise wrong_value(op, "beta", beta, "None because accumulate is given")
     return (1.0, None) if accumulate else _arguments.scalars(op, "beta", beta, 0.0)
 
@@ -279,6 +281,7 @@ def bias_grad(
         group_sizes = _arguments.sizes("bias_grad", "group_sizes", group_sizes)
     offset_tensor, group_offset = _arguments.group_offset("bias_grad", group_offset)
     where = (offset_tensor, group_offset)
+    accumulate = _options.flag("bias_grad", "accumulate", accumulate)
     try:
         if out is None:
             if accumulate:
@@ -304,7 +307,7 @@ def bias_grad(
                 group_sizes,
                 bias_scale,
                 *where,
-                bool(accumulate),
+                accumulate,
                 written=_arguments.outputs("bias_grad", "out", out, 1),
             )
         if bias is None:

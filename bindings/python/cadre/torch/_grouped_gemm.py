@@ -49,14 +49,15 @@ def grouped_gemm(
     wrapped = any(isinstance(each, GroupedTensor) for each in (a, b, c, d))
     a, b = as_grouped(_OP, "a", a), as_grouped(_OP, "b", b)
     c = None if c is None else as_grouped(_OP, "c", c)
-    if accumulate and beta is not None:
+    transa, transb = _options.flag(_OP, "transa", transa), _options.flag(_OP, "transb", transb)
+    if _options.flag(_OP, "accumulate", accumulate) and beta is not None:
         raise wrong_value(_OP, "beta", beta, "None because accumulate is given")
     alpha_value, alpha = _arguments.scalars(_OP, "alpha", alpha, 1.0)
     beta_value, beta = (1.0, None) if accumulate else _arguments.scalars(_OP, "beta", beta, 0.0)
     if c is None and d is None and (beta is not None or beta_value):
         raise wrong_value(_OP, "c", None, "a grouped tensor, because beta or accumulate adds it")
     precision_code = _options.precision(_OP, precision)
-    scalars = (alpha, beta, alpha_value, beta_value, bool(transa), bool(transb), precision_code)
+    scalars = (alpha, beta, alpha_value, beta_value, transa, transb, precision_code)
     try:
         if d is not None:
             if out_dtype is not None:
@@ -86,7 +87,7 @@ def grouped_gemm(
             "alpha": alpha,
             "beta": beta,
         }
-        raise translated(_OP, error, tensors) from None
+        raise translated(_OP, error, tensors, out_dtype) from None
     if wrapped:
         return shape.with_tensors(tensors)
     return tensors[0] if shape.placement == _structs.STACKED else tensors

@@ -4,10 +4,26 @@ import torch
 
 from .._errors import wrong_type, wrong_value
 from . import _arguments, _dtypes
+from ._errors import renamed
 from ._functional import gmm, tgmm
 from ._grouped_gemm import grouped_gemm
 
 _OP = "grouped_mm"
+#: From the words of the ops below to those of this one, for messages.
+_WORDS = {
+    "gmm": _OP,
+    "tgmm": _OP,
+    "grouped_gemm": _OP,
+    "lhs": "mat_a",
+    "rhs": "mat_b",
+    "a.": "mat_a.",
+    "b.": "mat_b.",
+    "c.": "bias.",
+    "group_sizes": "offs",
+    "out.dtype": "out_dtype",
+    "d.dtype": "out_dtype",
+}
+_TURNED_WORDS = {**_WORDS, "lhs": "mat_b", "rhs": "mat_a"}
 
 
 def _sizes(offs):
@@ -36,20 +52,21 @@ def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
     offs = None if offs is None else _arguments.sizes(_OP, "offs", offs)
     _check(mat_a, mat_b, offs, bias)
     a_rank, b_rank = mat_a.dim(), mat_b.dim()
-    if a_rank == b_rank == 3:
-        return _batched(mat_a, mat_b, bias, out_dtype)
-    sizes = _sizes(offs)
     try:
+        if a_rank == b_rank == 3:
+            return _batched(mat_a, mat_b, bias, out_dtype)
+        sizes = _sizes(offs)
         if a_rank == b_rank == 2:
             return _ragged_inner(mat_a, mat_b, sizes, bias, out_dtype)
         if b_rank == 3:
             return gmm(mat_a, mat_b, sizes, bias=bias, out_dtype=out_dtype)
         # Transposed, it is the first form; nothing moves in memory.
         return gmm(mat_b.t(), mat_a, sizes, transpose_rhs=True, bias=bias, out_dtype=out_dtype).t()
-    except ValueError:
-        divided = mat_b.shape[1] if a_rank == 3 else mat_a.shape[0 if b_rank == 3 else 1]
-        _check_ends(offs, divided)
-        raise
+    except (ValueError, TypeError, NotImplementedError) as error:
+        if offs is not None:
+            divided = mat_b.shape[1] if a_rank == 3 else mat_a.shape[0 if b_rank == 3 else 1]
+            _check_ends(offs, divided)
+        raise renamed(error, _TURNED_WORDS if a_rank > b_rank else _WORDS) from None
 
 
 def _check(mat_a, mat_b, offs, bias):

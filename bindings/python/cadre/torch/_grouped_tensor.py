@@ -29,14 +29,7 @@ class GroupedTensor:
 
     @classmethod
     def list(cls, tensors):
-        tensors = [*tensors]
-        if not tensors:
-            raise wrong_value("GroupedTensor.list", "len(tensors)", 0, "at least 1")
-        form = [_structs.LIST, len(tensors)]
-        for i, tensor in enumerate(tensors):
-            _check_tensor("GroupedTensor.list", f"tensors[{i}]", tensor, 2)
-            form += tensor.shape
-        return cls(_structs.LIST, tensors, form)
+        return _listed("GroupedTensor.list", "tensors", tensors)
 
     @classmethod
     def packed(cls, buffer, rows, cols, *, offsets=None, max_rows=None, max_cols=None):
@@ -119,6 +112,17 @@ def packed_form(op, rows, cols, offsets, max_rows, max_cols, capacity):
     return [_structs.PACKED, groups, *uniform, *bounds, capacity]
 
 
+def _listed(op, argument, tensors):
+    tensors = [*tensors]
+    if not tensors:
+        raise wrong_value(op, f"len({argument})", 0, "at least 1")
+    form = [_structs.LIST, len(tensors)]
+    for i, tensor in enumerate(tensors):
+        _check_tensor(op, f"{argument}[{i}]", tensor, 2)
+        form += tensor.shape
+    return GroupedTensor(_structs.LIST, tensors, form)
+
+
 def _check_tensor(op, argument, tensor, rank):
     if not isinstance(tensor, torch.Tensor):
         raise wrong_type(op, argument, tensor, "a torch.Tensor")
@@ -135,5 +139,5 @@ def as_grouped(op, argument, value):
             raise _arguments.wrong_rank(op, argument, value, 3)
         return GroupedTensor.stacked(value)
     if isinstance(value, (list, tuple)):
-        return GroupedTensor.list(value)
+        return _listed(op, argument, value)
     raise wrong_type(op, argument, value, "a GroupedTensor, a 3-D tensor or a list of matrices")

@@ -3,10 +3,10 @@
 import torch
 
 from .._errors import wrong_type, wrong_value
+from ._dtypes import FLOATS
 
 _OP = "GroupedLinear"
-#: The element types of a parameter, of `out` and of every gradient.
-FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+# FLOATS are the element types of a parameter, of `out` and of every gradient.
 _FLOAT_NAMES = "torch.float64, torch.float32, torch.bfloat16 or torch.float16"
 
 
@@ -71,35 +71,62 @@ class ExpertParameters(torch.nn.Module):
 
     def weights(self):
         """The weight parameters: one for each expert, or the one of all experts alone."""
-        return self._parameters_of("weight", self.single_grouped_weight)
+        return [parameter for _, parameter in self._named("weight")]
 
     def biases(self):
         """The bias parameters, in the same way; none without bias."""
-        return self._parameters_of("bias", self.single_grouped_bias) if self.use_bias else []
+        return [parameter for _, parameter in self._named("bias")] if self.use_bias else []
 
-    def _parameters_of(self, kind, single):
-        if single:
-            return [getattr(self, kind)]
-        return [getattr(self, f"{kind}{i}") for i in range(self.num_gemms)]
-
-    def _load_from_state_dict(self, state_dict, prefix, *args):
-        self._convert(state_dict, f"{prefix}weight", self.single_grouped_weight)
-        if self.use_bias:
-            self._convert(state_dict, f"{prefix}bias", self.single_grouped_bias)
+    def _load_from_state_dict(
+        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+    ):
+        for kind in ("weight", "bias") if self.use_bias else ("weight",):
+            error_msgs += self._convert(state_dict, prefix, kind)
         # Transformer Engine saves the state of its quantisers here: an empty tensor where there are none.
         extra = state_dict.get(f"{prefix}_extra_state")
         if isinstance(extra, torch.Tensor) and extra.numel() == 0:
             del state_dict[f"{prefix}_extra_state"]
-        super()._load_from_state_dict(state_dict, prefix, *args)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
-    def _convert(self, state_dict, key, single):
-        """Brings entries of the other form into this module's; what is incomplete or doubled is left to torch to report."""
-        listed = [f"{key}{i}" for i in range(self.num_gemms)]
-        found = sum(each in state_dict for each in listed)
-        if single and found == len(listed) and key not in state_dict:
-            state_dict[key] = torch.stack([state_dict.pop(each) for each in listed])
-        elif not single and found == 0 and len(state_dict.get(key, ())) == len(listed):
-            state_dict.update(zip(listed, state_dict.pop(key).unbind(0), strict=True))
+    def _convert(self, state_dict, prefix, kind):
+        """Brings entries of the other form into this module's, and returns what is wrong with those that can't be.
+
+        What is incomplete or doubled is left to torch to report.
+        """
+        parameters = {prefix + name: parameter for name, parameter in self._named(kind)}
+        single, listed = f"{prefix}{kind}", [f"{prefix}{kind}{i}" for i in range(self.num_gemms)]
+        to_single = single in parameters
+        given = [key for key in (listed if to_single else [single]) if key in state_dict]
+        if any(key in state_dict for key in parameters) or len(given) != (
+            len(listed) if to_single else 1
+        ):
+            return []
+        whole = [len(listed), *next(iter(parameters.values())).shape[to_single:]]
+        expected = whole[1:] if to_single else whole
+        errors = []
+        for key in given:
+            value = state_dict[key]
+            if not isinstance(value, torch.Tensor):
+                errors.append(str(wrong_type(_OP, key, value, "a torch.Tensor")))
+            elif list(value.shape) != expected:
+                errors.append(str(wrong_value(_OP, f"{key}.shape", list(value.shape), expected)))
+        values = [state_dict.pop(key) for key in given]
+        if errors:
+            # So that torch doesn't report the same parameters as missing.
+            state_dict.update((key, each.detach()) for key, each in parameters.items())
+        elif to_single:
+            state_dict[single] = torch.stack(values)
+        else:
+            state_dict.update(zip(listed, values[0].unbind(0), strict=True))
+        return errors
+
+    def _named(self, kind):
+        """(name, parameter) of the weights or of the biases."""
+        single = self.single_grouped_weight if kind == "weight" else self.single_grouped_bias
+        names = [kind] if single else [f"{kind}{i}" for i in range(self.num_gemms)]
+        return [(name, getattr(self, name)) for name in names]
 
 
 def one_or_list(tensors, single):

@@ -7,12 +7,11 @@ they write outside the graph: it breaks the graph here, or with fullgraph=True s
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
 from .._errors import wrong_type, wrong_value
-from . import _arguments, _dtypes, _main_grad
+from . import _arguments, _dtypes, _main_grad, _memory
 from ._calls import call
 from ._errors import renamed
 from ._functional import gmm, tgmm
@@ -69,38 +68,13 @@ def _check(module, weights, inp, buffers):
         if not inp.requires_grad:
             raise wrong_value(_OP, "dgrad_out", "given", "None, because inp wants no gradient")
         _main_grad.refuse_overlap("dgrad_out", buffers.dgrad_out)
-        if all(wanting) and _share_memory(
+        if all(wanting) and _memory.share(
             inp.detach().reshape(rows, module.in_features), buffers.dgrad_out
         ):
             expected = "memory of its own: the weights' gradients read inp after it is written"
             raise wrong_value(_OP, "dgrad_out", "a tensor that overlaps inp", expected)
     if module.fuse_wgrad_accumulation and all(wanting) and graded:
         _main_grad.check(module)
-
-
-class _Memory:
-    """The bytes of a matrix as NumPy describes an array. Only its addresses are looked at, so it may lie on a GPU."""
-
-    def __init__(self, matrix):
-        size = matrix.element_size()
-        self.__array_interface__ = {
-            "version": 3,
-            "data": (matrix.data_ptr(), False),
-            "shape": tuple(matrix.shape),
-            "strides": tuple(stride * size for stride in matrix.stride()),
-            "typestr": f"|V{size}",
-        }
-
-
-def _share_memory(first, second):
-    """Whether two matrices share a byte."""
-    if min(first.numel(), second.numel()) == 0:
-        return False
-    views = [np.asarray(_Memory(each)) for each in (first, second)]
-    try:
-        return np.shares_memory(*views, max_work=10**5)
-    except np.exceptions.TooHardError:
-        return True
 
 
 class _Pass(torch.autograd.Function):

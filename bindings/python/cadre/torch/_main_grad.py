@@ -3,6 +3,7 @@
 import torch
 
 from .._errors import wrong_value
+from . import _memory
 from ._linear_parameters import check_float
 
 _OP = "GroupedLinear"
@@ -66,14 +67,17 @@ def _views(module, main_grads):
             raise wrong_value(_OP, f"{name}.device", view.device, weight.device)
         refuse_overlap(name, view)
         views.append(view)
+    shared = _memory.first_shared(views)
+    if shared:
+        first, second = (_name(module, i) for i in shared)
+        received = f"a tensor that shares memory with {first}"
+        raise wrong_value(_OP, second, received, "memory of its own")
     return views
 
 
 def refuse_overlap(name, tensor):
-    """A buffer with a stride of 0 is one element for many."""
-    if any(
-        size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    ):
+    """A buffer in which two elements have one address can't be written."""
+    if _memory.overlaps_itself(tensor):
         expected = "every element at its own address"
         raise wrong_value(_OP, f"{name}.strides", list(tensor.stride()), expected)
 
