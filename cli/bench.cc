@@ -203,7 +203,7 @@ void add_bench(CLI::App& app, int* exit_code) {
       "  cadre bench --device cuda --json results.json\n"
       "  cadre bench --device cuda --op gmm_nt,host --shape decode --repeats 21\n"
       "  cadre bench --device cuda --op gmm_nt,tgmm --condition sustained --skew 0\n"
-      "  cadre bench --device cuda --op gmm_nt --kernel sm90/gmm_128x256\n\n"
+      "  cadre bench --device cuda --op gmm_nt --kernel sm90/gmm_256x128\n\n"
       "Dense cuBLAS is opened at run time; CADRE_CUBLAS names a library that the loader doesn't\n"
       "find. Without it shares of dense are missing. A result that fails its check ends in 1.");
   command->callback([options, command, exit_code] {

@@ -48,11 +48,11 @@ done
 portable+=':All/RouteContract.*/cuda_sm80_*:All/PermuteContract.*/cuda_sm80_bf16_f32_bf16'
 portable+=':All/CombineContract.*/cuda_sm80_bf16_f32_bf16:All/SelectExpertsContract.*/cuda_sm80_f32_f32_f32'
 # Every Hopper kernel on two or three multiprocessors: a CTA takes several tiles and uses its rings and chunks again.
-for case in GmmContract.{TransposedWeights,BiasAndScales}/sm90_256x192_bf16_bf16_bf16 \
-  GmmContract.{TransposedWeights/sm90_128x192_f16_f16_f32,PointerLists/sm90_128x192_bf16_bf16_bf16} \
-  GmmContract.{AlphaBetaAndC/sm90_128x192_c_f16_f16_f32,PointerLists/sm90_128x192_c_bf16_bf16_bf16} \
-  GmmContract.{TransposedWeights,CIsNotReadWithoutBeta,AnyStrides}/sm90_128x256_bf16_bf16_bf16 \
-  GmmContract.{TransposedWeights/sm90_128x64_bf16_bf16_bf16,AlphaBetaAndC/sm90_128x64_f16_f16_f32} \
+for case in GmmContract.{TransposedWeights,BiasAndScales}/sm90_192x256_bf16_bf16_bf16 \
+  GmmContract.{TransposedWeights/sm90_192x128_f16_f16_f32,PointerLists/sm90_192x128_bf16_bf16_bf16} \
+  GmmContract.{AlphaBetaAndC/sm90_192x128_c_f16_f16_f32,PointerLists/sm90_192x128_c_bf16_bf16_bf16} \
+  GmmContract.{TransposedWeights,CIsNotReadWithoutBeta,AnyStrides}/sm90_256x128_bf16_bf16_bf16 \
+  GmmContract.{TransposedWeights/sm90_64x128_bf16_bf16_bf16,AlphaBetaAndC/sm90_64x128_f16_f16_f32} \
   GmmContract.TailRowsAreZeroOrUntouched/sm90_ragged_bf16_bf16_bf16 \
   TgmmContract.{AnyStrides,AlphaBetaAndC}/sm90_ragged_bf16_bf16_bf16 \
   TgmmContract.{EmptyGroupsGiveBetaC,PointerLists}/sm90_ragged_f16_f16_f32 \

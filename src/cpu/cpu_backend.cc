@@ -57,28 +57,23 @@ class CpuBackend final : public plan::Backend {
     }
     Isa isa = Isa::kScalar;
     if (Status status = resolve_isa(wanted, &isa); !status.ok()) return status;
-    if (plan::is_row_op(problem.op)) {
-      *config = {.kernel = std::string(kPrefix).append(name_of(isa)),
-                 .threads = usable_threads(context.num_threads)};
-      return {};
-    }
-    const GemmKernel* kernel =
-        find_kernel(isa, problem.lhs.dtype, problem.rhs.dtype, problem.compute);
-    const Blocking blocking = make_blocking(*kernel, cache_sizes());
-    *config = {.kernel = std::string(kPrefix).append(name_of(isa)),
-               .tile_m = kernel->mr,
-               .tile_n = kernel->nr,
-               .tile_k = static_cast<int32_t>(blocking.k_block),
-               .threads = usable_threads(context.num_threads)};
+    // bias_grad: the kernel that widens everything, whatever the types of dy and bias.
+    const bool widens = problem.op == plan::Op::kBiasGrad || plan::is_row_op(problem.op);
+    const CpuKernel& kernel = choose_kernel(isa, widens ? DType::kF32 : problem.lhs.dtype,
+                                            problem.rhs.dtype, problem.compute);
+    *config = {
+        .kernel = kernel.name, .choice = &kernel, .threads = usable_threads(context.num_threads)};
+    if (plan::is_row_op(problem.op)) return {};
+    config->tile_m = kernel.gemm->mr;
+    config->tile_n = kernel.gemm->nr;
+    config->tile_k = static_cast<int32_t>(kernel.blocking.k_block);
     return {};
   }
 
   Status run(detail::ContextState& /*context*/, const plan::Problem& problem,
              const plan::Config& config, const plan::Operands& operands,
              const CallOptions& /*options*/) const override {
-    GemmPlan plan{};
-    if (Status status = make_plan(config, problem.lhs.dtype, problem, &plan); !status.ok())
-      return status;
+    const GemmPlan plan = plan_of(config);
     LoweredCall call;
     lower(problem, operands, &call);
     std::vector<const PackedMatrix*> packed;
@@ -92,18 +87,13 @@ class CpuBackend final : public plan::Backend {
   Status run_bias_grad(detail::ContextState& /*context*/, const plan::Problem& problem,
                        const plan::Config& config, const BiasGradArgs& args,
                        const std::vector<int64_t>& offsets) const override {
-    GemmPlan plan{};
-    // f32 operands: the kernel that widens everything, whatever the types of dy and bias.
-    if (Status status = make_plan(config, DType::kF32, problem, &plan); !status.ok()) return status;
-    return bias_grad(problem, args, offsets, plan);
+    return bias_grad(problem, args, offsets, plan_of(config));
   }
 
   Status run_rows(detail::ContextState& /*context*/, const plan::Problem& problem,
                   const plan::Config& config, const plan::RowCall& call,
                   const CallOptions& /*options*/) const override {
-    Isa isa = Isa::kScalar;
-    if (Status status = resolve_isa(isa_name(config), &isa); !status.ok()) return status;
-    return cpu::run_rows(problem, call, find_row_kernel(isa), config.threads);
+    return cpu::run_rows(problem, call, find_row_kernel(chosen(config).isa), config.threads);
   }
 
   Status pack_weights(const detail::ContextState& context, const PackWeightsArgs& args,
@@ -112,18 +102,13 @@ class CpuBackend final : public plan::Backend {
   }
 
  private:
-  static std::string_view isa_name(const plan::Config& config) {
-    return std::string_view(config.kernel).substr(kPrefix.size());
+  static const CpuKernel& chosen(const plan::Config& config) {
+    return *static_cast<const CpuKernel*>(config.choice);
   }
 
-  static Status make_plan(const plan::Config& config, DType lhs, const plan::Problem& problem,
-                          GemmPlan* plan) {
-    Isa isa = Isa::kScalar;
-    if (Status status = resolve_isa(isa_name(config), &isa); !status.ok()) return status;
-    plan->kernel = find_kernel(isa, lhs, problem.rhs.dtype, problem.compute);
-    plan->blocking = make_blocking(*plan->kernel, cache_sizes());
-    plan->threads = config.threads;
-    return {};
+  static GemmPlan plan_of(const plan::Config& config) {
+    const CpuKernel& kernel = chosen(config);
+    return {.kernel = kernel.gemm, .blocking = kernel.blocking, .threads = config.threads};
   }
 
   static std::string join(const std::vector<std::string>& names) {

@@ -2,6 +2,7 @@
 // the choice by name.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ enum class Isa : int {
   kAvx512Bf16,  ///< and BF16: bf16 x bf16
   kAmx,         ///< and AMX tiles for bf16 and int8
 };
+inline constexpr size_t kIsas = static_cast<size_t>(Isa::kAmx) + 1;
 
 /// "scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"
 std::string_view name_of(Isa isa);

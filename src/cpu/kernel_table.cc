@@ -1,6 +1,10 @@
 // The table: each instruction set overrides what it does better than the one before.
 #include "cpu/kernel_table.h"
 
+#include <array>
+
+#include "core/text.h"
+#include "cpu/cache.h"
 #include "cpu/kernels/kernel_list.h"
 
 namespace cadre::cpu {
@@ -38,13 +42,43 @@ KernelSet kernels_of(Isa isa) {
   return set;
 }
 
+/// Which of a KernelSet.
+enum Slot { kF32, kF64, kInt8, kBf16, kSlots };
+
+Slot slot_of(DType a, DType b, DType compute) {
+  if (compute == DType::kF64) return kF64;
+  if (compute == DType::kI32) return kInt8;
+  return a == DType::kBF16 && b == DType::kBF16 ? kBf16 : kF32;
+}
+
+using KernelRow = std::array<CpuKernel, kSlots>;
+
+std::array<KernelRow, kIsas> make_rows() {
+  std::array<KernelRow, kIsas> rows;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto isa = static_cast<Isa>(i);
+    const KernelSet set = kernels_of(isa);
+    const std::array<const GemmKernel*, kSlots> kernels = {set.f32, set.f64, set.int8, set.bf16};
+    for (size_t slot = 0; slot < kSlots; ++slot) {
+      rows[i][slot] = {{},
+                       text("cpu/", name_of(isa)),
+                       isa,
+                       kernels[slot],
+                       make_blocking(*kernels[slot], cache_sizes())};
+    }
+  }
+  return rows;
+}
+
 }  // namespace
 
+const CpuKernel& choose_kernel(Isa isa, DType a, DType b, DType compute) {
+  static const std::array<KernelRow, kIsas> rows = make_rows();
+  return rows[static_cast<size_t>(isa)][slot_of(a, b, compute)];
+}
+
 const GemmKernel* find_kernel(Isa isa, DType a, DType b, DType compute) {
-  const KernelSet set = kernels_of(isa);
-  if (compute == DType::kF64) return set.f64;
-  if (compute == DType::kI32) return set.int8;
-  return a == DType::kBF16 && b == DType::kBF16 ? set.bf16 : set.f32;
+  return choose_kernel(isa, a, b, compute).gemm;
 }
 
 }  // namespace cadre::cpu

@@ -1,8 +1,12 @@
 // Which kernel multiplies what on an instruction set.
 #pragma once
 
+#include <string>
+
+#include "cpu/blocking.h"
 #include "cpu/isa.h"
 #include "cpu/kernels/gemm_kernel.h"
+#include "plan/config.h"
 
 namespace cadre::cpu {
 
@@ -10,5 +14,16 @@ namespace cadre::cpu {
 /// on nothing else, so a row's bits don't depend on the number of rows. Never null for types the
 /// backend takes.
 const GemmKernel* find_kernel(Isa isa, DType a, DType b, DType compute);
+
+/// What Config::choice points to in this backend.
+struct CpuKernel : plan::KernelChoice {
+  std::string name{};  ///< "cpu/avx512"
+  Isa isa = Isa::kScalar;
+  const GemmKernel* gemm = nullptr;
+  Blocking blocking{};  ///< for this machine's caches
+};
+
+/// That kernel, with what it needs to run on this machine.
+const CpuKernel& choose_kernel(Isa isa, DType a, DType b, DType compute);
 
 }  // namespace cadre::cpu

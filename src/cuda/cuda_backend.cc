@@ -22,11 +22,8 @@ bool has_kernel(const KernelFamily& family, std::string_view name) {
   return std::find(kernels.begin(), kernels.end(), name) != kernels.end();
 }
 
-const KernelFamily* family_of(std::string_view kernel) {
-  for (const KernelFamily* family : families()) {
-    if (has_kernel(*family, kernel)) return family;
-  }
-  return nullptr;
+const KernelFamily& family_of(const plan::Config& config) {
+  return static_cast<const FamilyKernel*>(config.choice)->family();
 }
 
 /// "sm90: needs compute capability 9.0; sm80: ..."
@@ -152,23 +149,20 @@ class CudaBackend final : public plan::Backend {
   }
 
   size_t workspace_size(const plan::Problem& problem, const plan::Config& config) const override {
-    const KernelFamily* family = family_of(config.kernel);
-    const size_t scratch = family != nullptr ? family->scratch_bytes(problem, config) : 0;
-    return workspace_layout(problem, scratch).total_bytes;
+    return workspace_layout(problem, family_of(config).scratch_bytes(problem, config)).total_bytes;
   }
 
   Status run(detail::ContextState& context, const plan::Problem& problem,
              const plan::Config& config, const plan::Operands& operands,
              const CallOptions& options) const override {
-    const KernelFamily* family = family_of(config.kernel);
-    if (family == nullptr) return unknown_kernel(problem, config);
+    const KernelFamily& family = family_of(config);
     Session session(context, problem, options);
-    if (Status status = session.begin(family->scratch_bytes(problem, config)); !status.ok()) {
+    if (Status status = session.begin(family.scratch_bytes(problem, config)); !status.ok()) {
       return status;
     }
     const Launch& launch = session.launch();
     if (Status status = check_memory(launch, operands, options); !status.ok()) return status;
-    if (Status status = family->launch(launch, problem, config, operands); !status.ok()) {
+    if (Status status = family.launch(launch, problem, config, operands); !status.ok()) {
       return status;
     }
     return session.end();
@@ -177,15 +171,14 @@ class CudaBackend final : public plan::Backend {
   Status run_bias_grad(detail::ContextState& context, const plan::Problem& problem,
                        const plan::Config& config, const BiasGradArgs& args,
                        const std::vector<int64_t>& host_offsets) const override {
-    const KernelFamily* family = family_of(config.kernel);
-    if (family == nullptr) return unknown_kernel(problem, config);
+    const KernelFamily& family = family_of(config);
     Session session(context, problem, args.options);
-    if (Status status = session.begin(family->scratch_bytes(problem, config)); !status.ok()) {
+    if (Status status = session.begin(family.scratch_bytes(problem, config)); !status.ok()) {
       return status;
     }
     const Launch& launch = session.launch();
     if (Status status = check_memory(launch, args); !status.ok()) return status;
-    if (Status status = family->launch_bias_grad(launch, problem, config, args, host_offsets);
+    if (Status status = family.launch_bias_grad(launch, problem, config, args, host_offsets);
         !status.ok()) {
       return status;
     }
@@ -195,14 +188,13 @@ class CudaBackend final : public plan::Backend {
   Status run_rows(detail::ContextState& context, const plan::Problem& problem,
                   const plan::Config& config, const plan::RowCall& call,
                   const CallOptions& options) const override {
-    const KernelFamily* family = family_of(config.kernel);
-    if (family == nullptr) return unknown_kernel(problem, config);
+    const KernelFamily& family = family_of(config);
     Session session(context, problem, options);
-    if (Status status = session.begin(family->scratch_bytes(problem, config)); !status.ok()) {
+    if (Status status = session.begin(family.scratch_bytes(problem, config)); !status.ok()) {
       return status;
     }
     if (Status status = check_memory(session.launch(), call, options); !status.ok()) return status;
-    if (Status status = family->launch_rows(session.launch(), problem, call); !status.ok()) {
+    if (Status status = family.launch_rows(session.launch(), problem, call); !status.ok()) {
       return status;
     }
     return session.end();
@@ -214,11 +206,6 @@ class CudaBackend final : public plan::Backend {
   }
 
  private:
-  static Status unknown_kernel(const plan::Problem& problem, const plan::Config& config) {
-    return Status::internal(
-        text(plan::name_of(problem.op), ": no kernel is called \"", config.kernel, "\""));
-  }
-
   std::string name_;
   std::string kernel_prefix_;
 };

@@ -17,6 +17,13 @@
 
 namespace cadre::cuda {
 
+class KernelFamily;
+
+/// What Config::choice points to in this backend; each family derives the rows of its own table.
+struct FamilyKernel : plan::KernelChoice {
+  const KernelFamily& (*family)() = nullptr;
+};
+
 class KernelFamily {
  public:
   virtual ~KernelFamily() = default;
@@ -28,8 +35,8 @@ class KernelFamily {
   /// Ok, or kUnsupported with the reason ("needs compute capability 9.0").
   virtual Status supports(const plan::Problem& problem, const DeviceProperties& device) const = 0;
 
-  /// The configuration of a supported problem; `pinned` is one of kernels() or null. kUnsupported
-  /// when the pinned kernel can't run the problem.
+  /// The configuration of a supported problem, its `choice` a FamilyKernel of this family; `pinned`
+  /// is one of kernels() or null. kUnsupported when the pinned kernel can't run the problem.
   virtual Status configure(const plan::Problem& problem, const DeviceProperties& device,
                            const char* pinned, plan::Config* config) const = 0;
 

@@ -8,7 +8,7 @@
 namespace cadre::plan {
 
 std::string to_string(const Config& c) {
-  std::string out = c.kernel;
+  std::string out(c.kernel);
   if (c.tile_m) out += text(" tile ", c.tile_m, "x", c.tile_n, "x", c.tile_k);
   if (c.stages) out += text(" stages ", c.stages);
   if (c.threads) out += text(" threads ", c.threads);

@@ -1,14 +1,20 @@
-// Config: what was chosen for a Problem. Plain, printable, hashable; its name can be pinned.
+// Config: what was chosen for a Problem. Printable, hashable; its name can be pinned.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace cadre::plan {
 
+/// A row of a backend's own table of kernels, which derives from this and lives as long as the
+/// process. choose() finds it and run() takes it, without a look at any name.
+struct KernelChoice {};
+
 struct Config {
-  std::string kernel;  ///< "reference", "cpu/avx512", "sm80/gmm", "sm90/gmm_coop", ...
+  std::string_view kernel{};  ///< "reference", "cpu/avx512", "sm90/gmm_192x256": rows x columns
+  const KernelChoice* choice = nullptr;
   int32_t tile_m = 0;  ///< of the result's rows; 0 where the kernel has no tiles
   int32_t tile_n = 0;
   int32_t tile_k = 0;

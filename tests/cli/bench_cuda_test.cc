@@ -52,9 +52,9 @@ TEST(CliBenchCuda, ConditionsAndSkewsAreForAGpu) {
 }
 
 TEST(CliBenchCuda, APinnedKernelIsForAGpu) {
-  const CliResult result = run_cli("bench --device cpu --kernel sm90/gmm_128x256");
+  const CliResult result = run_cli("bench --device cpu --kernel sm90/gmm_256x128");
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("--kernel = sm90/gmm_128x256, but --device = cpu"));
+  EXPECT_THAT(result.err, HasSubstr("--kernel = sm90/gmm_256x128, but --device = cpu"));
 }
 
 TEST(CliBenchCuda, SaysWhatIsMissing) {

@@ -253,7 +253,7 @@ Status run_in_parts(detail::ContextState& context, const Problem& problem,
     changed.lhs.data = element_of(operands.lhs, 0, 0, done);
     changed.rhs.data = problem.transpose_rhs ? element_of(operands.rhs, 0, 0, done)
                                              : element_of(operands.rhs, 0, done, 0);
-    if (done > 0) changed.beta = 1.0;
+    if (done > 0) changed.epilogue.beta = 1.0;
     if (Status s = reference().run(context, part, config, changed, options); !s.ok()) return s;
   }
   return {};

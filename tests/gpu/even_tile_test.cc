@@ -249,7 +249,7 @@ class EvenTileChoices : public testing::Test {
   static std::string chosen(const plan::Problem& problem, const cuda::DeviceProperties& device) {
     plan::Config config;
     EXPECT_TRUE(sm80::portable_family().configure(problem, device, nullptr, &config).ok());
-    return config.kernel;
+    return std::string(config.kernel);
   }
   static bool can_be_pinned(const plan::Problem& problem, const cuda::DeviceProperties& device) {
     plan::Config config;

@@ -56,19 +56,19 @@ const std::vector<HopperSubject>& hopper_subjects() {
   static const std::vector<HopperSubject> subjects = {
       {.name = "sm90"},
       {.name = "sm90_ragged", .fit = kRagged, .sm_count = 3},
-      {.name = "sm90_256x192",
-       .kernel = "sm90/gmm_256x192",
+      {.name = "sm90_192x256",
+       .kernel = "sm90/gmm_192x256",
        .sm_count = 2,
        .f32_out = false,
        .c = false},
-      {.name = "sm90_128x192",
-       .kernel = "sm90/gmm_128x192",
+      {.name = "sm90_192x128",
+       .kernel = "sm90/gmm_192x128",
        .fit = kRagged,
        .sm_count = 2,
        .c = false},
-      {.name = "sm90_128x192_c", .kernel = "sm90/gmm_128x192_c", .sm_count = 2},
-      {.name = "sm90_128x256", .kernel = "sm90/gmm_128x256", .fit = kRagged, .sm_count = 2},
-      {.name = "sm90_128x64", .kernel = "sm90/gmm_128x64", .sm_count = 5},
+      {.name = "sm90_192x128_c", .kernel = "sm90/gmm_192x128_c", .sm_count = 2},
+      {.name = "sm90_256x128", .kernel = "sm90/gmm_256x128", .fit = kRagged, .sm_count = 2},
+      {.name = "sm90_64x128", .kernel = "sm90/gmm_64x128", .sm_count = 5},
   };
   return subjects;
 }

@@ -13,45 +13,81 @@
 namespace cadre::sm80 {
 namespace {
 
-constexpr std::string_view kMmaEven = "sm80/mma_160x256x64";
-constexpr std::string_view kMmaWide = "sm80/mma_128x256x64";
-constexpr std::string_view kMmaDeep = "sm80/mma_128x128x64";
-constexpr std::string_view kMma = "sm80/mma_128x128x32";
-constexpr std::string_view kInt8 = "sm80/int8";
-constexpr std::string_view kTf32 = "sm80/tf32";
-constexpr std::string_view kF32 = "sm80/f32";
-constexpr std::string_view kF64 = "sm80/f64";
-constexpr std::string_view kBiasGrad = "sm80/bias_grad";
-constexpr std::string_view kRoute = "sm80/route";
-constexpr std::string_view kPermute = "sm80/permute";
-constexpr std::string_view kCombine = "sm80/combine";
-constexpr std::string_view kCombineGrad = "sm80/combine_grad";
-constexpr std::string_view kSelectExperts = "sm80/select_experts";
-constexpr std::string_view kSelectExpertsGrad = "sm80/select_experts_grad";
-constexpr std::array kKernels = {
-    kMmaEven, kMmaWide, kMmaDeep,     kMma,           kInt8,
-    kTf32,    kF32,     kF64,         kBiasGrad,      kRoute,
-    kPermute, kCombine, kCombineGrad, kSelectExperts, kSelectExpertsGrad};
+/// A row of the table: what a problem gets, whole.
+struct PortableKernel : cuda::FamilyKernel {
+  std::string_view name;
+  Status (*launch)(const ProductLaunch&) = nullptr;  ///< products
+  int32_t tile_m = 0, tile_n = 0, tile_k = 0, stages = 0, threads = 0;
+};
 
-/// The kernel of an op that has one alone; empty for products.
-std::string_view only_kernel_of(plan::Op op) {
+constexpr PortableKernel simple(std::string_view name, Status (*launch)(const ProductLaunch&) = {},
+                                int32_t tile = 0, int32_t threads = 256) {
+  return {{{}, &portable_family}, name, launch, tile, tile, tile > 0 ? 16 : 0, 0, threads};
+}
+
+template <MmaTile kTile>
+Status launch_mma(const ProductLaunch& product) {
+  return product.args.a_dtype == DType::kBF16 ? launch_bf16(product, kTile)
+                                              : launch_f16(product, kTile);
+}
+
+template <typename Shape>
+constexpr PortableKernel tiled(std::string_view name, Status (*launch)(const ProductLaunch&),
+                               int32_t tile_k) {
+  return {{{}, &portable_family}, name,   launch,         Shape::kTileM,
+          Shape::kTileN,          tile_k, Shape::kStages, Shape::kThreads};
+}
+
+constexpr PortableKernel kMmaEven =
+    tiled<EvenShape>("sm80/mma_160x256x64", &launch_even, EvenShape::kBlockElements);
+constexpr PortableKernel kMmaWide = tiled<WideShape>(
+    "sm80/mma_128x256x64", &launch_mma<MmaTile::kWide>, WideShape::kBlockBytes / 2);
+constexpr PortableKernel kMmaDeep = tiled<DeepShape>(
+    "sm80/mma_128x128x64", &launch_mma<MmaTile::kDeep>, DeepShape::kBlockBytes / 2);
+constexpr PortableKernel kMma = tiled<SmallShape>(
+    "sm80/mma_128x128x32", &launch_mma<MmaTile::kSmall>, SmallShape::kBlockBytes / 2);
+constexpr PortableKernel kInt8 =
+    tiled<SmallShape>("sm80/int8", &launch_int8, SmallShape::kBlockBytes);
+constexpr PortableKernel kTf32 = simple("sm80/tf32", &launch_tf32, 128);
+constexpr PortableKernel kF32 = simple("sm80/f32", &launch_f32, 128);
+constexpr PortableKernel kF64 = simple("sm80/f64", &launch_f64, 64);
+constexpr PortableKernel kBiasGrad = simple("sm80/bias_grad", nullptr, 0, 128);
+constexpr PortableKernel kRoute = simple("sm80/route");
+constexpr PortableKernel kPermute = simple("sm80/permute");
+constexpr PortableKernel kCombine = simple("sm80/combine");
+constexpr PortableKernel kCombineGrad = simple("sm80/combine_grad");
+constexpr PortableKernel kSelectExperts = simple("sm80/select_experts");
+constexpr PortableKernel kSelectExpertsGrad = simple("sm80/select_experts_grad");
+
+constexpr std::array kKernels = {
+    &kMmaEven, &kMmaWide, &kMmaDeep,     &kMma,           &kInt8,
+    &kTf32,    &kF32,     &kF64,         &kBiasGrad,      &kRoute,
+    &kPermute, &kCombine, &kCombineGrad, &kSelectExperts, &kSelectExpertsGrad};
+constexpr auto kNames = [] {
+  std::array<std::string_view, kKernels.size()> names{};
+  for (size_t i = 0; i < names.size(); ++i) names[i] = kKernels[i]->name;
+  return names;
+}();
+
+/// The kernel of an op that has one alone; null for products.
+const PortableKernel* only_kernel_of(plan::Op op) {
   switch (op) {
     case plan::Op::kBiasGrad:
-      return kBiasGrad;
+      return &kBiasGrad;
     case plan::Op::kRoute:
-      return kRoute;
+      return &kRoute;
     case plan::Op::kPermute:
-      return kPermute;
+      return &kPermute;
     case plan::Op::kCombine:
-      return kCombine;
+      return &kCombine;
     case plan::Op::kCombineGrad:
-      return kCombineGrad;
+      return &kCombineGrad;
     case plan::Op::kSelectExperts:
-      return kSelectExperts;
+      return &kSelectExperts;
     case plan::Op::kSelectExpertsGrad:
-      return kSelectExpertsGrad;
+      return &kSelectExpertsGrad;
     default:
-      return {};
+      return nullptr;
   }
 }
 
@@ -149,53 +185,27 @@ bool fills_even_tiles(const plan::Problem& problem, const cuda::DeviceProperties
 
 /// The kernels that compute this problem as the contract demands, best first. All of them add over
 /// K in one order.
-std::vector<std::string_view> candidates(const plan::Problem& problem,
-                                         const cuda::DeviceProperties& device) {
-  if (const std::string_view only = only_kernel_of(problem.op); !only.empty()) return {only};
-  if (problem.compute == DType::kI32) return {kInt8};
-  if (problem.compute == DType::kF64) return {kF64};
+std::vector<const PortableKernel*> candidates(const plan::Problem& problem,
+                                              const cuda::DeviceProperties& device) {
+  if (const PortableKernel* only = only_kernel_of(problem.op); only != nullptr) return {only};
+  if (problem.compute == DType::kI32) return {&kInt8};
+  if (problem.compute == DType::kF64) return {&kF64};
   if (is_16bit_pair(problem)) {
-    std::vector<std::string_view> names;
-    if (fits<DeepShape>(device)) names.push_back(kMmaDeep);
+    std::vector<const PortableKernel*> kernels;
+    if (fits<DeepShape>(device)) kernels.push_back(&kMmaDeep);
     if (fits<WideShape>(device)) {
-      names.insert(fills_wide_tiles(problem, device) ? names.begin() : names.end(), kMmaWide);
+      kernels.insert(fills_wide_tiles(problem, device) ? kernels.begin() : kernels.end(),
+                     &kMmaWide);
     }
-    names.push_back(kMma);
+    kernels.push_back(&kMma);
     if (takes_even_tiles(problem, device)) {
-      names.insert(fills_even_tiles(problem, device) ? names.begin() : names.end(), kMmaEven);
+      kernels.insert(fills_even_tiles(problem, device) ? kernels.begin() : kernels.end(),
+                     &kMmaEven);
     }
-    return names;
+    return kernels;
   }
-  if (problem.precision == Precision::kTf32) return {kTf32};
-  return {kF32};
-}
-
-plan::Config config_of(std::string_view kernel) {
-  plan::Config config{.kernel = std::string(kernel), .threads = 256};
-  if (kernel == kBiasGrad) {
-    config.threads = 128;
-    return config;
-  }
-  config.tile_m = config.tile_n = kernel == kF64 ? 64 : 128;
-  config.tile_k = 16;
-  const auto shape_like = [&]<typename Shape>(Shape, int element_bytes) {
-    config.tile_n = Shape::kTileN;
-    config.tile_k = Shape::kBlockBytes / element_bytes;
-    config.stages = Shape::kStages;
-    config.threads = Shape::kThreads;
-  };
-  if (kernel == kMmaEven) {
-    config.tile_m = EvenShape::kTileM;
-    config.tile_n = EvenShape::kTileN;
-    config.tile_k = EvenShape::kBlockElements;
-    config.stages = EvenShape::kStages;
-    config.threads = EvenShape::kThreads;
-  }
-  if (kernel == kMmaWide) shape_like(WideShape{}, 2);
-  if (kernel == kMmaDeep) shape_like(DeepShape{}, 2);
-  if (kernel == kMma) shape_like(SmallShape{}, 2);
-  if (kernel == kInt8) shape_like(SmallShape{}, 1);
-  return config;
+  if (problem.precision == Precision::kTf32) return {&kTf32};
+  return {&kF32};
 }
 
 VectorArguments vector_arguments(const TensorView& view) {
@@ -261,7 +271,7 @@ int64_t useful_blocks(const plan::Problem& problem, const plan::Config& config) 
 
 class PortableFamily final : public cuda::KernelFamily {
  public:
-  std::span<const std::string_view> kernels() const override { return kKernels; }
+  std::span<const std::string_view> kernels() const override { return kNames; }
 
   Status supports(const plan::Problem& problem,
                   const cuda::DeviceProperties& device) const override {
@@ -284,13 +294,23 @@ class PortableFamily final : public cuda::KernelFamily {
 
   Status configure(const plan::Problem& problem, const cuda::DeviceProperties& device,
                    const char* pinned, plan::Config* config) const override {
-    const std::vector<std::string_view> names = candidates(problem, device);
-    if (pinned != nullptr && std::find(names.begin(), names.end(), pinned) == names.end()) {
-      return Status::unsupported(text(pinned, " doesn't compute such a problem"));
+    const std::vector<const PortableKernel*> kernels = candidates(problem, device);
+    const PortableKernel* chosen = kernels.front();
+    if (pinned != nullptr) {
+      const auto found = std::find_if(kernels.begin(), kernels.end(),
+                                      [&](const auto* kernel) { return kernel->name == pinned; });
+      if (found == kernels.end()) {
+        return Status::unsupported(text(pinned, " doesn't compute such a problem"));
+      }
+      chosen = *found;
     }
-    const std::string_view kernel = pinned != nullptr ? std::string_view(pinned) : names.front();
-    *config = plan::is_row_op(problem.op) ? plan::Config{.kernel = std::string(kernel)}
-                                          : config_of(kernel);
+    *config = {.kernel = chosen->name,
+               .choice = chosen,
+               .tile_m = chosen->tile_m,
+               .tile_n = chosen->tile_n,
+               .tile_k = chosen->tile_k,
+               .stages = chosen->stages,
+               .threads = chosen->threads};
     return {};
   }
 
@@ -320,12 +340,7 @@ class PortableFamily final : public cuda::KernelFamily {
         .args = args,
         .layout = {.a_k_major = !args.a_rows_along_k, .b_k_major = args.b_rows_along_n},
         .useful_blocks = useful_blocks(problem, config)};
-    if (config.kernel == kMmaEven) return launch_even(product);
-    if (config.kernel == kInt8) return launch_int8(product);
-    if (config.kernel == kF64) return launch_f64(product);
-    if (config.kernel == kF32) return launch_f32(product);
-    if (config.kernel == kTf32) return launch_tf32(product);
-    return problem.lhs.dtype == DType::kBF16 ? launch_bf16(product) : launch_f16(product);
+    return static_cast<const PortableKernel*>(config.choice)->launch(product);
   }
 
   Status launch_bias_grad(const cuda::Launch& launch, const plan::Problem& problem,

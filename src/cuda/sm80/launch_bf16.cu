@@ -3,8 +3,8 @@
 
 namespace cadre::sm80 {
 
-Status launch_bf16(const ProductLaunch& product) {
-  return launch_mma_shape<__nv_bfloat16>(product);
+Status launch_bf16(const ProductLaunch& product, MmaTile tile) {
+  return launch_mma_tile<__nv_bfloat16>(product, tile);
 }
 
 }  // namespace cadre::sm80

@@ -3,6 +3,8 @@
 
 namespace cadre::sm80 {
 
-Status launch_f16(const ProductLaunch& product) { return launch_mma_shape<__half>(product); }
+Status launch_f16(const ProductLaunch& product, MmaTile tile) {
+  return launch_mma_tile<__half>(product, tile);
+}
 
 }  // namespace cadre::sm80

@@ -30,13 +30,15 @@ Status launch_mma_layout(const ProductLaunch& product) {
 }
 
 template <typename Element>
-Status launch_mma_shape(const ProductLaunch& product) {
-  if (product.config.tile_n == WideShape::kTileN) {
-    return launch_mma_layout<Element, WideShape>(product);
+Status launch_mma_tile(const ProductLaunch& product, MmaTile tile) {
+  switch (tile) {
+    case MmaTile::kWide:
+      return launch_mma_layout<Element, WideShape>(product);
+    case MmaTile::kDeep:
+      return launch_mma_layout<Element, DeepShape>(product);
+    default:
+      return launch_mma_layout<Element, SmallShape>(product);
   }
-  const int deep = DeepShape::kBlockBytes / static_cast<int>(sizeof(Element));
-  return product.config.tile_k == deep ? launch_mma_layout<Element, DeepShape>(product)
-                                       : launch_mma_layout<Element, SmallShape>(product);
 }
 
 }  // namespace cadre::sm80

@@ -26,8 +26,11 @@ struct ProductLaunch {
   int64_t useful_blocks;
 };
 
-Status launch_bf16(const ProductLaunch& product);
-Status launch_f16(const ProductLaunch& product);
+/// The shapes of mma_shape.h.
+enum class MmaTile { kWide, kDeep, kSmall };
+
+Status launch_bf16(const ProductLaunch& product, MmaTile tile);
+Status launch_f16(const ProductLaunch& product, MmaTile tile);
 Status launch_even(const ProductLaunch& product);
 Status launch_int8(const ProductLaunch& product);
 Status launch_f32(const ProductLaunch& product);

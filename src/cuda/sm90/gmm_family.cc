@@ -10,16 +10,26 @@
 namespace cadre::sm90 {
 namespace {
 
+struct GmmKernel : cuda::FamilyKernel {
+  GmmShapeKind shape;
+};
+
 /// In the order of GmmShapeKind.
 constexpr auto kKernels = [] {
+  std::array<GmmKernel, kGmmShapes.size()> kernels{};
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    kernels[i] = {{{}, &gmm_family}, static_cast<GmmShapeKind>(i)};
+  }
+  return kernels;
+}();
+constexpr auto kNames = [] {
   std::array<std::string_view, kGmmShapes.size()> names{};
   for (size_t i = 0; i < names.size(); ++i) names[i] = kGmmShapes[i].name;
   return names;
 }();
 
 GmmShapeKind shape_called(std::string_view name) {
-  return static_cast<GmmShapeKind>(std::find(kKernels.begin(), kKernels.end(), name) -
-                                   kKernels.begin());
+  return static_cast<GmmShapeKind>(std::find(kNames.begin(), kNames.end(), name) - kNames.begin());
 }
 
 /// rhs as the kernel sees it: a matrix stored column by column is its transpose stored row by row.
@@ -150,7 +160,7 @@ size_t own_scratch_bytes(const plan::Problem& problem) {
 
 class GmmFamily final : public cuda::KernelFamily {
  public:
-  std::span<const std::string_view> kernels() const override { return kKernels; }
+  std::span<const std::string_view> kernels() const override { return kNames; }
 
   Status supports(const plan::Problem& problem,
                   const cuda::DeviceProperties& device) const override {
@@ -171,7 +181,8 @@ class GmmFamily final : public cuda::KernelFamily {
       return Status::unsupported(text(pinned, " writes no such output"));
     }
     const ShapeFacts& facts = facts_of(shape);
-    *config = {.kernel = std::string(facts.name),
+    *config = {.kernel = facts.name,
+               .choice = &kKernels[static_cast<size_t>(shape)],
                .tile_m = facts.width,
                .tile_n = facts.rows_a,
                .tile_k = 64,
@@ -225,7 +236,7 @@ class GmmFamily final : public cuda::KernelFamily {
                            problem.out.placement == Placement::kRows;
     call.tile_counter = launch.tile_counter;
     if (Status status = words.send(); !status.ok()) return status;
-    GmmConfig chosen{.shape = shape_called(config.kernel)};
+    GmmConfig chosen{.shape = static_cast<const GmmKernel*>(config.choice)->shape};
     chosen.ctas = gmm_ctas(extent_of(problem), chosen.shape, launch.sm_count);
     Status status = launch_gmm(launch, call, chosen);
     if (!status.ok() || !has_unread_list(problem)) return status;

@@ -93,7 +93,7 @@ struct TgmmShapeWithC : TgmmShape {
 
 /// What the host must know of a shape.
 struct ShapeFacts {
-  std::string_view name;  ///< of the kernel: rows of operand A x width
+  std::string_view name;  ///< of the kernel: rows x columns of a tile of out
   int rows_a;
   int width;
   int stages;
@@ -114,9 +114,9 @@ enum class GmmShapeKind : int { kLarge, kTurn, kTurnWithC, kGeneral, kNarrow };
 
 /// By GmmShapeKind.
 inline constexpr std::array<ShapeFacts, 5> kGmmShapes = {
-    facts_of<LargeShape>("sm90/gmm_256x192"), facts_of<TurnShape>("sm90/gmm_128x192"),
-    facts_of<TurnShapeWithC>("sm90/gmm_128x192_c"), facts_of<GeneralShape>("sm90/gmm_128x256"),
-    facts_of<NarrowShape>("sm90/gmm_128x64")};
+    facts_of<LargeShape>("sm90/gmm_192x256"), facts_of<TurnShape>("sm90/gmm_192x128"),
+    facts_of<TurnShapeWithC>("sm90/gmm_192x128_c"), facts_of<GeneralShape>("sm90/gmm_256x128"),
+    facts_of<NarrowShape>("sm90/gmm_64x128")};
 
 constexpr const ShapeFacts& facts_of(GmmShapeKind kind) {
   return kGmmShapes[static_cast<size_t>(kind)];

@@ -95,7 +95,9 @@ class TgmmFamily final : public cuda::KernelFamily {
       return Status::unsupported(
           text(pinned, " is for calls with", problem.epilogue.has_beta ? "out" : "", " beta"));
     }
-    *config = {.kernel = std::string(facts.name),
+    static constexpr cuda::FamilyKernel kKernel{{}, &tgmm_family};
+    *config = {.kernel = facts.name,
+               .choice = &kKernel,
                .tile_m = facts.rows_a,
                .tile_n = facts.width,
                .tile_k = 64,
