@@ -20,7 +20,7 @@ int main(void) {
   cadre_gmm_args_init(&args, sizeof(args));
   args.lhs = &lhs;
   args.rhs = &rhs;
-  args.group_sizes = (cadre_sizes){sizes, CADRE_I32, cpu, 3};
+  args.group_sizes = (cadre_sizes){.data = sizes, .dtype = CADRE_I32, .device = cpu, .count = 3};
   args.out = &out;
   if (status == CADRE_OK) status = cadre_gmm(context, &args);
   if (status != CADRE_OK) fprintf(stderr, "%s\n", cadre_status_message());

@@ -75,7 +75,7 @@ std::string to_string(const Case& c) {
     const size_t shown = c.group_sizes.size() > 16 ? 16 : c.group_sizes.size();
     for (size_t i = 0; i < shown; ++i) out += text(i ? "," : " ", c.group_sizes[i]);
     if (shown < c.group_sizes.size()) out += text(",... (", c.group_sizes.size(), ")");
-    out += text(" ", name_of(c.sizes_dtype));
+    out += text(" ", name_of(c.sizes_dtype), c.ends ? " ends" : "");
     if (c.num_local_groups >= 0)
       out += text(", local ", c.num_local_groups, " from ", c.group_offset);
   }

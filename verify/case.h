@@ -56,6 +56,7 @@ struct Case {
   int64_t n = 0;
   std::vector<int64_t> group_sizes{};
   DType sizes_dtype = DType::kI32;
+  bool ends = false;              ///< the groups are given by their ends
   int64_t num_local_groups = -1;  ///< -1: all groups
   int64_t group_offset = 0;
   std::vector<GemmDims> dims{};  ///< grouped_gemm: instead of m, k, n and group_sizes

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace cadre::verify {
 namespace {
@@ -89,9 +90,23 @@ class Filler {
     }
   }
 
+  void make_sizes() {
+    if (!c_.ends) {
+      data_.sizes.emplace(index_memory_, c_.group_sizes, c_.sizes_dtype);
+      return;
+    }
+    std::vector<int64_t> ends(c_.group_sizes.size());
+    std::partial_sum(c_.group_sizes.begin(), c_.group_sizes.end(), ends.begin());
+    // The largest end may need more bits than the largest size.
+    const auto bits = 8 * static_cast<int64_t>(size_of(c_.sizes_dtype)) - 1;
+    const bool fits = bits >= 31 || ends.empty() || ends.back() < int64_t{1} << bits;
+    data_.sizes.emplace(index_memory_, ends, fits ? c_.sizes_dtype : DType::kI32,
+                        GroupSizesKind::kEnds);
+  }
+
   /// gmm, tgmm and bias_grad.
   void make_ragged() {
-    data_.sizes.emplace(index_memory_, c_.group_sizes, c_.sizes_dtype);
+    make_sizes();
     if (c_.sizes_on_device) {
       data_.offset.emplace(index_memory_, std::vector<int64_t>{c_.group_offset}, c_.sizes_dtype);
     }

@@ -10,12 +10,14 @@
 #include "verify/element.h"
 
 namespace cadre::verify {
-IndexArray::IndexArray(Memory& memory, const std::vector<int64_t>& values, DType dtype)
+IndexArray::IndexArray(Memory& memory, const std::vector<int64_t>& values, DType dtype,
+                       GroupSizesKind kind)
     : buffer_(std::make_unique<GuardedBuffer>(memory, values.size() * size_of(dtype),
                                               poison_of(dtype))),
       dtype_(dtype),
       count_(static_cast<int64_t>(values.size())),
-      device_(memory.device()) {
+      device_(memory.device()),
+      kind_(kind) {
   for (size_t i = 0; i < values.size(); ++i) {
     std::byte* at = buffer_->before() + i * size_of(dtype);
     std::memcpy(at, &values[i], size_of(dtype));  // little-endian: the low bytes of any integer
@@ -23,7 +25,11 @@ IndexArray::IndexArray(Memory& memory, const std::vector<int64_t>& values, DType
   buffer_->upload();
 }
 
-GroupSizes IndexArray::sizes() const { return {buffer_->data(), dtype_, count_, device_}; }
+GroupSizes IndexArray::sizes() const {
+  GroupSizes sizes(buffer_->data(), dtype_, count_, device_);
+  sizes.kind = kind_;
+  return sizes;
+}
 
 PlacedTensor::PlacedTensor(Memory& memory, Memory& index_memory, DType dtype,
                            std::vector<MatrixShape> shapes, MatrixShape shape_of_none,

@@ -15,7 +15,8 @@ namespace cadre::verify {
 /// Integers as GroupSizes want them, on the host or in `memory`.
 class IndexArray {
  public:
-  IndexArray(Memory& memory, const std::vector<int64_t>& values, DType dtype);
+  IndexArray(Memory& memory, const std::vector<int64_t>& values, DType dtype,
+             GroupSizesKind kind = GroupSizesKind::kSizes);
   GroupSizes sizes() const;
   void upload() { buffer_->upload(); }
 
@@ -24,6 +25,7 @@ class IndexArray {
   DType dtype_;
   int64_t count_;
   Device device_;
+  GroupSizesKind kind_;
 };
 
 struct MatrixShape {

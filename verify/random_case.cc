@@ -142,6 +142,7 @@ class Generator {
       case_.group_offset = random_.between(0, groups - case_.num_local_groups);
     }
     choose_sizes_dtype();
+    case_.ends = random_.chance(0.3);
     if (case_.op == Op::kGmm) {
       case_.tail = random_.chance(0.3)                     ? Tail::kUntouched
                    : case_.m == sum && random_.chance(0.3) ? Tail::kForbid

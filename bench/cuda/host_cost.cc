@@ -66,7 +66,7 @@ std::vector<HostCost> measure_host_cost(cudaStream_t stream) {
   const cadre_grouped_tensor rhs = cadre_grouped_from_tensor(&weights);
   const cadre_grouped_tensor gmm_out = cadre_grouped_from_tensor(&out_rows);
   const cadre_grouped_tensor tgmm_out = cadre_grouped_from_tensor(&gradients);
-  const cadre_sizes group_sizes = {sizes.get(), CADRE_I32, kDevice, kGroups};
+  const cadre_sizes group_sizes = {sizes.get(), CADRE_I32, kDevice, kGroups, CADRE_SIZES};
   cadre_call_options options;
   cadre_call_options_init(&options, sizeof(options));
   options.stream = stream;

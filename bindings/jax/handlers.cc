@@ -57,7 +57,8 @@ int64_t host_offset(const void* value, cadre_dtype dtype) {
 template <typename Args>
 void set_groups(const Place& place, const BatchedView& sizes, const BatchedView& offset,
                 int64_t index, const std::vector<int64_t>& batch, Args* args) {
-  args->group_sizes = {sizes.data_at(index, batch), sizes.dtype(), place.device, sizes.shape()[0]};
+  args->group_sizes = {sizes.data_at(index, batch), sizes.dtype(), place.device, sizes.shape()[0],
+                       CADRE_SIZES};
   const void* value = offset.data_at(index, batch);
   if (place.device.kind == CADRE_CUDA) {
     args->group_offset_on_device = value;

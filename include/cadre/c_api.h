@@ -86,12 +86,19 @@ typedef struct cadre_tensor {
   int64_t strides[4];
 } cadre_tensor;
 
+typedef int32_t cadre_sizes_kind;
+enum {
+  CADRE_SIZES = 0, /* the rows of each group */
+  CADRE_ENDS = 1   /* where each group ends: the sum of all sizes up to its own */
+};
+
 /* `count` integers of any type (CADRE_I8 to CADRE_U64) on the host or on the data's device. */
 typedef struct cadre_sizes {
   const void* data;
   cadre_dtype dtype;
   cadre_device device;
   int64_t count;
+  cadre_sizes_kind kind; /* of group sizes; 0 elsewhere */
 } cadre_sizes;
 
 /* One value for all groups, or, where per_group.data is not NULL, one for each group. `max` bounds

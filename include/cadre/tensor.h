@@ -41,16 +41,30 @@ struct CADRE_API TensorView {
   bool given() const { return rank >= 0; }
 };
 
+/// What the integers of GroupSizes are.
+enum class GroupSizesKind : int32_t {
+  kSizes = 0,  ///< the rows of each group
+  kEnds = 1,   ///< where each group ends: the sum of all sizes up to its own
+};
+
 /// `count` integers of any type (i8 to u64), on the host or on the device of the data.
 struct CADRE_API GroupSizes {
   const void* data = nullptr;
   DType dtype = DType::kI32;
   int64_t count = 0;
   Device device{};
+  GroupSizesKind kind = GroupSizesKind::kSizes;
 
   GroupSizes() = default;
   GroupSizes(const void* sizes, DType type, int64_t num_groups, Device where = {})
       : data(sizes), dtype(type), count(num_groups), device(where) {}
+
+  /// The same groups by their ends, which don't decrease (torch's `offs`).
+  static GroupSizes ends(const void* ends, DType type, int64_t num_groups, Device where = {}) {
+    GroupSizes groups(ends, type, num_groups, where);
+    groups.kind = GroupSizesKind::kEnds;
+    return groups;
+  }
 };
 
 /// A value that is the same for every group, or one value for each group.

@@ -25,7 +25,8 @@ cadre_device to_c(Device device) { return {static_cast<int32_t>(device.kind), de
 cadre_extent to_c(const Extent& extent) {
   return {extent.uniform,
           {extent.per_group.data, static_cast<int32_t>(extent.per_group.dtype),
-           to_c(extent.per_group.device), extent.per_group.count},
+           to_c(extent.per_group.device), extent.per_group.count,
+           static_cast<int32_t>(extent.per_group.kind)},
           extent.max};
 }
 

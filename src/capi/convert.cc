@@ -50,7 +50,9 @@ GroupedTensor grouped(const cadre_grouped_tensor* given) {
 }
 
 GroupSizes sizes(const cadre_sizes& given) {
-  return {given.data, static_cast<DType>(given.dtype), given.count, device(given.device)};
+  GroupSizes result(given.data, static_cast<DType>(given.dtype), given.count, device(given.device));
+  result.kind = static_cast<GroupSizesKind>(given.kind);
+  return result;
 }
 
 GroupScalars scalars(double uniform, const cadre_tensor* per_group) {

@@ -46,6 +46,24 @@ __device__ __forceinline__ int64_t read_form(const void* data, SizesForm form, i
   }
 }
 
+/// The size of a group between two ends. Where the ones before are good (0 to m, not decreasing),
+/// it is good if and only if its end is: negative for an end that decreases, above m for one that
+/// is above m or so far below 0 that the difference wraps around.
+__device__ __forceinline__ int64_t size_between(int64_t before, int64_t end) {
+  return static_cast<int64_t>(static_cast<uint64_t>(end) - static_cast<uint64_t>(before));
+}
+
+/// The size of group `index`, wherever it comes from.
+__device__ __forceinline__ int64_t read_size(const GroupInputs& inputs, int64_t index) {
+  int64_t size = 0;
+  // A loop, so that the code of all forms exists once: ends are read twice, the one before first.
+#pragma unroll 1
+  for (int64_t at = inputs.are_ends && index > 0 ? index - 1 : index; at <= index; ++at) {
+    size = size_between(size, read_form(inputs.sizes, inputs.form, at));
+  }
+  return size;
+}
+
 /// Inclusive and exclusive sums over a block.
 struct BlockSums {
   int64_t inclusive;
@@ -118,7 +136,7 @@ __device__ __forceinline__ void scan_groups(const GroupInputs& inputs, int64_t* 
   for (int64_t begin = 0; begin < inputs.num_groups; begin += kThreads) {
     const int64_t group = begin + threadIdx.x;
     const bool real = group < inputs.num_groups;
-    const int64_t size = real ? read_form(inputs.sizes, inputs.form, group) : 0;
+    const int64_t size = real ? read_size(inputs, group) : 0;
     const int64_t capped = size < 0 || size > inputs.m ? cap : size;
     const BlockSums sums = capped_block_scan(capped, cap, scratch);
     const bool bad = was_bad || before + sums.inclusive > inputs.m;

@@ -43,6 +43,7 @@ GroupInputs group_inputs(const Launch& launch, const plan::Problem& problem,
   if (problem.sizes_on_device) {
     inputs.sizes = sizes.data;
     inputs.form = form_of(sizes.dtype);
+    inputs.are_ends = sizes.kind == GroupSizesKind::kEnds;
   } else {
     inputs.sizes = words->add(host_offsets.data(), static_cast<int64_t>(host_offsets.size()));
     inputs.form = SizesForm::kOffsets;

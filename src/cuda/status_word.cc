@@ -16,11 +16,11 @@ std::string_view describe(plan::DeviceFault fault) {
     case plan::DeviceFault::kNone:
       return "";
     case plan::DeviceFault::kNegativeSize:
-      return "a group size was negative or above 2^63 - 1; groups from it on counted as tail";
+      return "a group size was negative or above 2^63 - 1, or a group end below the one before; "
+             "groups from it on counted as tail";
     case plan::DeviceFault::kSumAboveRows:
-      return "the sum of the group sizes was above m; groups from the first one beyond m on "
-             "counted "
-             "as tail";
+      return "the sum of the group sizes, or a group end, was above m; groups from the first one "
+             "beyond m on counted as tail";
     case plan::DeviceFault::kGroupOffset:
       return "group_offset was outside 0 .. num_groups - local groups; every row counted as "
              "foreign";

@@ -94,6 +94,8 @@ void Checker::extent(std::string_view argument, std::string_view dim_name, const
   }
   const std::string name = text(argument, ".", dim_name);
   index_array(name, extent.per_group, tensor.device);
+  expect(extent.per_group.kind == GroupSizesKind::kSizes, joined(name, ".kind"),
+         static_cast<int32_t>(extent.per_group.kind), "0: ends are for group_sizes alone");
   expect(extent.per_group.count == tensor.num_groups, joined(name, ".count"),
          extent.per_group.count, argument, ".num_groups = ", tensor.num_groups);
   if (!ok()) return;
@@ -282,6 +284,8 @@ void Checker::product_dtypes(NamedDType lhs, NamedDType rhs, NamedDType out) {
 void Checker::index_array(std::string_view argument, const GroupSizes& sizes, Device device) {
   if (!ok()) return;
   take(plan::check_index_array(op_, argument, sizes));
+  const auto kind = static_cast<int32_t>(sizes.kind);
+  expect(kind == 0 || kind == 1, joined(argument, ".kind"), kind, "0 (sizes) or 1 (ends)");
   expect(sizes.count <= kMaxGroups, joined(argument, ".count"), sizes.count, "at most 2^24");
   known_device(argument, sizes.device);
   if (ok() && sizes.device.kind == DeviceKind::kCuda) {

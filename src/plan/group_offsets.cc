@@ -58,10 +58,35 @@ Status check_index_array(std::string_view op, std::string_view argument, const G
   return {};
 }
 
+namespace {
+
+Status offsets_from_ends(std::string_view op, const GroupSizes& ends, int64_t m, Tail tail,
+                         std::vector<int64_t>* offsets) {
+  int64_t before = 0;
+  for (int64_t i = 0; i < ends.count; ++i) {
+    const int64_t end = read_index(ends.data, ends.dtype, i);
+    if (end < before || end > m) {
+      return Status::invalid(
+          text(op, ": group_ends[", i, "] = ", index_text(ends.data, ends.dtype, i), ", expected ",
+               i == 0 ? "0" : text("group_ends[", i - 1, "] = ", before), " to m = ", m));
+    }
+    offsets->push_back(end);
+    before = end;
+  }
+  if (tail == Tail::kForbid && before != m) {
+    return Status::invalid(text(op, ": the last of group_ends = ", before, ", expected m = ", m,
+                                " because tail = forbid"));
+  }
+  return {};
+}
+
+}  // namespace
+
 Status make_group_offsets(std::string_view op, const GroupSizes& sizes, int64_t m, Tail tail,
                           std::vector<int64_t>* offsets) {
   offsets->assign(1, 0);
   offsets->reserve(static_cast<size_t>(sizes.count) + 1);
+  if (sizes.kind == GroupSizesKind::kEnds) return offsets_from_ends(op, sizes, m, tail, offsets);
   int64_t sum = 0;
   for (int64_t i = 0; i < sizes.count; ++i) {
     const int64_t size = read_index(sizes.data, sizes.dtype, i);

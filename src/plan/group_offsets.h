@@ -22,8 +22,8 @@ std::string index_text(const void* data, DType dtype, int64_t index);
 /// Checks dtype, count and pointer of an index array, naming it `argument` in errors.
 Status check_index_array(std::string_view op, std::string_view argument, const GroupSizes& sizes);
 
-/// offsets[i] = sum of the sizes before i; offsets has count + 1 entries. `m` bounds the sum, and
-/// Tail::kForbid demands that it equals m.
+/// offsets[i] = sum of the sizes before i, or the end of group i - 1; offsets has count + 1
+/// entries. `m` bounds the last, and Tail::kForbid demands that it equals m.
 Status make_group_offsets(std::string_view op, const GroupSizes& sizes, int64_t m, Tail tail,
                           std::vector<int64_t>* offsets);
 

@@ -47,7 +47,13 @@ Failures sums_rows_of_each_group(const Subject& subject, const DTypes& types) {
   scaled.vector_stride = 2;
   Case list = scaled;
   list.out_layout.form = Placement::kList;
-  cases.insert(cases.end(), {scaled, list});
+  Case ends = scaled;
+  ends.ends = true;
+  Case ends_on_device = ends;
+  ends_on_device.sizes_on_device = true;
+  ends_on_device.group_offset = 1;
+  ends_on_device.num_local_groups = 3;
+  cases.insert(cases.end(), {scaled, list, ends, ends_on_device});
   return check_all(subject, cases);
 }
 

@@ -244,9 +244,13 @@ Failures sizes_of_every_type(const Subject& subject, const DTypes& types) {
     Case c = basic(types);
     c.sizes_dtype = dtype;
     cases.push_back(c);
+    c.ends = true;
+    cases.push_back(c);
     c.sizes_on_device = true;
     c.group_offset = 1;
     c.num_local_groups = 4;
+    cases.push_back(c);
+    c.ends = false;
     cases.push_back(c);
   }
   return check_all(subject, cases);

@@ -21,7 +21,10 @@ struct BadSizes {
   std::vector<int64_t> sizes;
   std::vector<int64_t> counted;  ///< as the contract reads them
   const char* message;
+  GroupSizesKind kind = GroupSizesKind::kSizes;
 };
+
+constexpr auto kEnds = GroupSizesKind::kEnds;
 
 const std::vector<BadSizes> kBadSizes = {
     {"negative in the middle", DType::kI64, {50, -1, 60, 10}, {50, 0, 0, 0}, "negative"},
@@ -40,6 +43,15 @@ const std::vector<BadSizes> kBadSizes = {
     {"sum above m in i32", DType::kI32, {100, 90, 11, 1}, {100, 90, 0, 0}, "above m"},
     {"u32 above 2^31", DType::kU32, {7, 20, UINT32_MAX, 1}, {7, 20, 0, 0}, "above m"},
     {"u32 sums that wrap around", DType::kU32, {5, UINT32_MAX - 4, 5, 5}, {5, 0, 0, 0}, "above m"},
+    {"ends that decrease", DType::kI64, {50, 49, 60, 70}, {50, 0, 0, 0}, "one before", kEnds},
+    {"negative end", DType::kI32, {-5, 1, 2, 3}, {0, 0, 0, 0}, "one before", kEnds},
+    {"most negative end", DType::kI64, {9, INT64_MIN, 20, 30}, {9, 0, 0, 0}, "above m", kEnds},
+    {"end above m", DType::kI64, {100, 190, 201, 202}, {100, 90, 0, 0}, "above m", kEnds},
+    {"last end above m", DType::kI32, {50, 100, 150, 201}, {50, 50, 50, 0}, "above m", kEnds},
+    {"huge end", DType::kI64, {10, INT64_MAX, 20, 30}, {10, 0, 0, 0}, "above m", kEnds},
+    {"i8 ends that decrease", DType::kI8, {50, 110, 100, 120}, {50, 60, 0, 0}, "one before", kEnds},
+    {"u16 end above m", DType::kU16, {7, 27, UINT16_MAX, 28}, {7, 20, 0, 0}, "above m", kEnds},
+    {"an end above 2^63", DType::kU64, {50, 110, -1, 120}, {50, 60, 0, 0}, "above 2^63", kEnds},
 };
 
 class DeviceFaults : public GpuBackendTest {
@@ -78,6 +90,7 @@ TEST_P(DeviceFaults, BadSizesInGmm) {
     lhs.fill_random(1);
     rhs.fill_random(2);
     sizes.set(bad.sizes);
+    sizes.set_kind(bad.kind);
     const Status status = gmm(
         context,
         {.lhs = lhs.view(), .rhs = rhs.view(), .group_sizes = sizes.sizes(), .out = out.view()});
@@ -102,6 +115,7 @@ TEST_P(DeviceFaults, BadSizesInTgmm) {
     lhs.fill_random(1);
     rhs.fill_random(2);
     sizes.set(bad.sizes);
+    sizes.set_kind(bad.kind);
     const Status status = tgmm(
         context,
         {.lhs = lhs.view(), .rhs = rhs.view(), .group_sizes = sizes.sizes(), .out = out.view()});
@@ -127,6 +141,7 @@ TEST_P(DeviceFaults, BadSizesInBiasGrad) {
     dy.fill_random(1);
     bias.fill_random(2);
     sizes.set(bad.sizes);
+    sizes.set_kind(bad.kind);
     const Status status = bias_grad(context, {.dy = dy.view(),
                                               .group_sizes = sizes.sizes(),
                                               .dbias = GroupedTensor::vectors(dbias.view()),

@@ -99,10 +99,18 @@ class GpuArray {
   /// On the device, or its host copy as it was uploaded.
   TensorView view() const { return view_at(buffer().data(), kGpu); }
   TensorView host_view() { return view_at(buffer().before(), {}); }
-  GroupSizes sizes() const { return {buffer().data(), dtype_, count(), kGpu}; }
-  GroupSizes host_sizes() { return {buffer().before(), dtype_, count()}; }
+  GroupSizes sizes() const { return groups(buffer().data(), kGpu); }
+  GroupSizes host_sizes() { return groups(buffer().before(), {}); }
+  /// Whether sizes() are the ends of groups.
+  void set_kind(GroupSizesKind kind) { kind_ = kind; }
 
  private:
+  GroupSizes groups(const void* data, Device device) const {
+    GroupSizes result(data, dtype_, count(), device);
+    result.kind = kind_;
+    return result;
+  }
+
   TensorView view_at(void* data, Device device) const {
     switch (shape_.size()) {
       case 1:
@@ -126,6 +134,7 @@ class GpuArray {
 
   DType dtype_;
   std::vector<int64_t> shape_;
+  GroupSizesKind kind_ = GroupSizesKind::kSizes;
   mutable std::unique_ptr<verify::GuardedBuffer> buffer_;
 };
 

@@ -1,6 +1,8 @@
 // Bad sizes on the device through every Hopper kernel, on few multiprocessors: nothing outside is
 // touched, and out has the bits that the portable kernels give for the sizes as the contract counts
 // them. The bad group lies among the first or beyond a warp's 32.
+#include <numeric>
+
 #include "tests/gpu/hopper_fixture.h"
 
 namespace cadre::tests {
@@ -12,9 +14,12 @@ struct BadGroup {
   const char* name;
   DType dtype;
   size_t group;
-  int64_t size;
+  int64_t size;  ///< or its end
   const char* message;
+  GroupSizesKind kind = GroupSizesKind::kSizes;
 };
+
+constexpr auto kEnds = GroupSizesKind::kEnds;
 
 const std::vector<BadGroup> kBadGroups = {
     {"negative beyond 32", DType::kI32, 35, -1, "negative"},
@@ -23,6 +28,12 @@ const std::vector<BadGroup> kBadGroups = {
     {"above m by one, last", DType::kI64, 39, 34, "above m"},
     {"huge first", DType::kI64, 0, INT64_MAX, "above m"},
     {"wraps around in 32 bits", DType::kU32, 34, UINT32_MAX, "above m"},
+    {"end below the one before", DType::kI32, 3, 5, "one before", kEnds},
+    {"negative end beyond 32", DType::kI32, 35, -1, "one before", kEnds},
+    {"first end of the second 32 decreases", DType::kI64, 32, 300, "one before", kEnds},
+    {"most negative end", DType::kI64, 3, INT64_MIN, "above m", kEnds},
+    {"end above m beyond 32", DType::kI32, 33, 701, "above m", kEnds},
+    {"first end huge", DType::kI64, 0, INT64_MAX, "above m", kEnds},
 };
 
 /// A group of several tiles, empty ones and short ones: 680 of 700 rows.
@@ -44,8 +55,11 @@ class HopperFaults : public HopperKernelTest {
       std::vector<int64_t> sizes = good_sizes();
       GpuArray given(bad.dtype, {kGroups});
       GpuArray counted(DType::kI64, {kGroups});
-      sizes[bad.group] = bad.size;
-      given.set(sizes);
+      std::vector<int64_t> values = sizes;
+      if (bad.kind == kEnds) std::partial_sum(sizes.begin(), sizes.end(), values.begin());
+      values[bad.group] = bad.size;
+      given.set(values);
+      given.set_kind(bad.kind);
       std::fill(sizes.begin() + static_cast<int64_t>(bad.group), sizes.end(), 0);
       counted.set(sizes);
       out.fill_random(4);

@@ -11,7 +11,8 @@ namespace {
 cadre_device to_c(Device device) { return {static_cast<int32_t>(device.kind), device.index}; }
 
 cadre_sizes to_c(const GroupSizes& sizes) {
-  return {sizes.data, static_cast<int32_t>(sizes.dtype), to_c(sizes.device), sizes.count};
+  return {sizes.data, static_cast<int32_t>(sizes.dtype), to_c(sizes.device), sizes.count,
+          static_cast<int32_t>(sizes.kind)};
 }
 
 cadre_extent to_c(const Extent& extent) {

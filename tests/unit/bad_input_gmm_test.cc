@@ -34,6 +34,12 @@ const Row<GmmArgs> kGmmRows[] = {
      "(rhs.shape = [4, 5])"},
     {"rhs rank 1", [](GmmArgs& g, Arrays& a) { g.rhs = f32(a.rhs, {kK}); },
      "gmm: rhs.rank = 1, expected 3 (one stacked tensor) or a list of pointers (rhs.shape = [4])"},
+    {"unknown kind of sizes",
+     [](GmmArgs& g, Arrays&) { g.group_sizes.kind = static_cast<GroupSizesKind>(2); },
+     "gmm: group_sizes.kind = 2, expected 0 (sizes) or 1 (ends)"},
+    {"sizes taken for ends",
+     [](GmmArgs& g, Arrays&) { g.group_sizes.kind = GroupSizesKind::kEnds; },
+     "gmm: group_ends[1] = 1, expected group_ends[0] = 2 to m = 6"},
     {"rhs rank 4",
      [](GmmArgs& g, Arrays& a) {
        g.rhs = f32(a.rhs, {1, kGroups, kK, kN});

@@ -39,7 +39,7 @@ struct SmallProduct {
     args->lhs = &lhs_view;
     args->rhs = &rhs_grouped;
     args->out = &out_grouped;
-    args->group_sizes = {sizes, CADRE_I32, {CADRE_CPU, 0}, 1};
+    args->group_sizes = {sizes, CADRE_I32, {CADRE_CPU, 0}, 1, CADRE_SIZES};
   }
 };
 

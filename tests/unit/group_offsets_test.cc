@@ -51,6 +51,22 @@ Status offsets_of(const std::vector<T>& sizes, int64_t m, std::vector<int64_t>* 
 }
 
 template <typename T>
+Status offsets_of_ends(const std::vector<T>& ends, int64_t m, std::vector<int64_t>* offsets,
+                       Tail tail = Tail::kZero) {
+  const auto view =
+      GroupSizes::ends(ends.data(), DTypeOf<T>::value, static_cast<int64_t>(ends.size()));
+  return make_group_offsets("gmm", view, m, tail, offsets);
+}
+
+template <typename T>
+std::string error_of_ends(const std::vector<T>& ends, int64_t m, Tail tail = Tail::kZero) {
+  std::vector<int64_t> offsets;
+  const Status status = offsets_of_ends(ends, m, &offsets, tail);
+  EXPECT_EQ(status.code(), StatusCode::kInvalid);
+  return status.message();
+}
+
+template <typename T>
 std::string error_of(const std::vector<T>& sizes, int64_t m, Tail tail = Tail::kZero) {
   std::vector<int64_t> offsets;
   const Status status = offsets_of(sizes, m, &offsets, tail);
@@ -97,6 +113,30 @@ TYPED_TEST(SizesOf, AnyIntegerTypeAreRead) {
   if constexpr (std::is_signed_v<TypeParam>) {
     EXPECT_EQ(error_of<TypeParam>({3, -7}, 12), "gmm: group_sizes[1] = -7, expected 0 or more");
   }
+}
+
+TYPED_TEST(SizesOf, EndsOfAnyIntegerTypeAreRead) {
+  constexpr TypeParam kLargest = std::numeric_limits<TypeParam>::max();
+  std::vector<int64_t> offsets;
+  ASSERT_TRUE(offsets_of_ends<TypeParam>({100, 100, 127}, 127, &offsets, Tail::kForbid).ok());
+  EXPECT_EQ(offsets, (std::vector<int64_t>{0, 100, 100, 127}));
+  ASSERT_TRUE(offsets_of_ends<TypeParam>({}, 7, &offsets).ok());
+  EXPECT_EQ(offsets, (std::vector<int64_t>{0}));
+  EXPECT_EQ(error_of_ends<TypeParam>({3, kLargest}, 12),
+            "gmm: group_ends[1] = " + std::to_string(kLargest) +
+                ", expected group_ends[0] = 3 to m = 12");
+  EXPECT_EQ(error_of_ends<TypeParam>({3, 5, 4}, 12),
+            "gmm: group_ends[2] = 4, expected group_ends[1] = 5 to m = 12");
+  if constexpr (std::is_signed_v<TypeParam>) {
+    EXPECT_EQ(error_of_ends<TypeParam>({-7, 3}, 12),
+              "gmm: group_ends[0] = -7, expected 0 to m = 12");
+    EXPECT_NE(error_of_ends<TypeParam>({3, std::numeric_limits<TypeParam>::min(), 5}, 12), "");
+  }
+}
+
+TEST(GroupOffsets, EndsThatLeaveATailAreNamedWhereNoneIsAllowed) {
+  EXPECT_EQ(error_of_ends<int32_t>({3, 8}, 12, Tail::kForbid),
+            "gmm: the last of group_ends = 8, expected m = 12 because tail = forbid");
 }
 
 TEST(GroupOffsets, SizesAbove63BitsAreNamedAsTheCallerWroteThem) {

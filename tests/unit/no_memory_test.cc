@@ -81,7 +81,7 @@ struct Operands {
   cadre_grouped_tensor y_halves = cadre_grouped_from_tensor(&y_halves_view);
   cadre_grouped_tensor bias_grouped = cadre_grouped_vectors(&bias_view);
   cadre_grouped_tensor dbias_grouped = cadre_grouped_vectors(&dbias_view);
-  cadre_sizes group_sizes = {sizes, CADRE_I64, kCpu, kGroups};
+  cadre_sizes group_sizes = {sizes, CADRE_I64, kCpu, kGroups, CADRE_SIZES};
 
   static std::vector<float> numbers(int64_t count) {
     std::vector<float> values(static_cast<size_t>(count));

@@ -33,8 +33,18 @@ class Tensor(ctypes.Structure):
     ]
 
 
+#: What the integers of Sizes are.
+SIZES, ENDS = 0, 1
+
+
 class Sizes(ctypes.Structure):
-    _fields_ = [("data", c_void_p), ("dtype", c_int32), ("device", Device), ("count", c_int64)]
+    _fields_ = [
+        ("data", c_void_p),
+        ("dtype", c_int32),
+        ("device", Device),
+        ("count", c_int64),
+        ("kind", c_int32),
+    ]
 
 
 class Extent(ctypes.Structure):

@@ -97,6 +97,11 @@ class GroupWindow {
     const int group = first + lane_;
     const bool exists = group < groups.num_groups;
     int64_t rows = exists ? cuda::read_form(groups.sizes, groups.form, group) : 0;
+    if (groups.are_ends) {
+      // Every group before is good, so the rows before this window end where the last of them does.
+      const int64_t below = __shfl_up_sync(0xffffffffu, rows, 1);
+      if (exists) rows = cuda::size_between(lane_ == 0 ? row_base_ : below, rows);
+    }
     // A size beyond m is bad by itself, so the sums below stay far from overflow.
     const bool bad_size = rows < 0 || rows > args_.m;
     const int64_t end = warp_inclusive_sum<int64_t>(bad_size ? 0 : rows, lane_);
@@ -241,8 +246,12 @@ __device__ bool find_first(const GmmArguments& args, Tile& tile) {
     return false;
   }
   const int lane = threadIdx.x % 32;
-  const int64_t size =
-      lane < groups.num_groups ? cuda::read_wide_form(groups.sizes, groups.form, lane) : 0;
+  const bool exists = lane < groups.num_groups;
+  int64_t size = exists ? cuda::read_wide_form(groups.sizes, groups.form, lane) : 0;
+  if (groups.are_ends) {
+    const int64_t below = __shfl_up_sync(0xffffffffu, size, 1);
+    if (exists && lane > 0) size = cuda::size_between(below, size);
+  }
   const bool ordinary = size >= 0 && size <= args.m && size <= args.list_rows &&
                         size <= kMaxTokenTiles * Traits::kTokens;
   const int rows = ordinary ? static_cast<int>(size) : 0;
