@@ -418,6 +418,65 @@ CADRE_API cadre_status_code cadre_combine_grad_workspace_size(cadre_context* con
                                                               const cadre_combine_grad_args* args,
                                                               size_t* size_bytes);
 
+/* The function between the two products of an expert (cadre/activation.h). */
+enum {
+  CADRE_ACTIVATION_NONE = 0,
+  CADRE_ACTIVATION_SILU = 1,
+  CADRE_ACTIVATION_GELU_TANH = 2,
+  CADRE_ACTIVATION_GELU_ERF = 3,
+  CADRE_ACTIVATION_RELU2 = 4,
+  CADRE_ACTIVATION_SWIGLU = 5, /* from here on with a gate: two columns for each result */
+  CADRE_ACTIVATION_GEGLU_TANH = 6,
+  CADRE_ACTIVATION_GEGLU_ERF = 7,
+  CADRE_ACTIVATION_CLAMPED_SWIGLU = 8
+};
+enum {
+  CADRE_GATE_CONCATENATED = 0, /* gate 0 to i - 1, then up 0 to i - 1 */
+  CADRE_GATE_INTERLEAVED = 1   /* gate 0, up 0, gate 1, up 1, ... */
+};
+typedef struct cadre_activation {
+  int32_t kind;   /* CADRE_ACTIVATION_... */
+  int32_t layout; /* CADRE_GATE_... */
+  double alpha;   /* these three: clamped swiglu alone */
+  double limit;
+  double up_offset;
+} cadre_activation;
+
+/* out[r] = activation(preact[r]). */
+typedef struct cadre_activate_args {
+  size_t struct_size;
+  const cadre_tensor* preact; /* [m, 2i] with a gate, else [m, i] */
+  cadre_activation activation;
+  const cadre_tensor* out; /* [m, i] */
+  const cadre_call_options* options;
+} cadre_activate_args;
+
+CADRE_API void cadre_activate_args_init(cadre_activate_args* args, size_t struct_size);
+CADRE_API cadre_status_code cadre_activate(cadre_context* context, const cadre_activate_args* args);
+CADRE_API cadre_status_code cadre_activate_workspace_size(cadre_context* context,
+                                                          const cadre_activate_args* args,
+                                                          size_t* size_bytes);
+
+/* Gradients of row_scale[r] * activation(preact[r]) (cadre/activate.h). */
+typedef struct cadre_activate_grad_args {
+  size_t struct_size;
+  const cadre_tensor* preact;    /* [m, 2i] with a gate, else [m, i] */
+  const cadre_tensor* grad;      /* [m, i] */
+  const cadre_tensor* row_scale; /* [m], or NULL */
+  cadre_activation activation;
+  const cadre_tensor* d_preact;  /* out: the shape of preact, or NULL */
+  const cadre_tensor* activated; /* out: [m, i], or NULL */
+  const cadre_tensor* row_dot;   /* out: [m], or NULL */
+  const cadre_call_options* options;
+} cadre_activate_grad_args;
+
+CADRE_API void cadre_activate_grad_args_init(cadre_activate_grad_args* args, size_t struct_size);
+CADRE_API cadre_status_code cadre_activate_grad(cadre_context* context,
+                                                const cadre_activate_grad_args* args);
+CADRE_API cadre_status_code cadre_activate_grad_workspace_size(cadre_context* context,
+                                                               const cadre_activate_grad_args* args,
+                                                               size_t* size_bytes);
+
 /* Which kernel a call would get and why each other one refuses it: several lines of text. Nothing
  * is run, and no tensor is read but group sizes and pointers on the host. CADRE_UNSUPPORTED, with
  * the text, when every kernel refuses. The text is valid until this thread's next call of these. */

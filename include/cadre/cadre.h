@@ -1,6 +1,7 @@
 // The whole C++ API.
 #pragma once
 
+#include "cadre/activate.h"
 #include "cadre/activation.h"
 #include "cadre/bias_grad.h"
 #include "cadre/combine.h"

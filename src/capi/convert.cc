@@ -65,6 +65,20 @@ GroupOffset group_offset(int64_t value, const void* on_device, cadre_dtype dtype
   return {on_device, static_cast<DType>(dtype), device};
 }
 
+Activation activation(const cadre_activation& given) {
+  return {.kind = static_cast<ActivationKind>(given.kind),
+          .layout = static_cast<GateLayout>(given.layout),
+          .alpha = given.alpha,
+          .limit = given.limit,
+          .up_offset = given.up_offset};
+}
+
+cadre_activation default_activation() {
+  const Activation defaults;
+  return {static_cast<int32_t>(defaults.kind), static_cast<int32_t>(defaults.layout),
+          defaults.alpha, defaults.limit, defaults.up_offset};
+}
+
 Status call_options(std::string_view function, const cadre_call_options* options,
                     CallOptions* result) {
   *result = {};

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "cadre/activation.h"
 #include "cadre/bias_grad.h"
 #include "cadre/c_api.h"
 #include "cadre/context.h"
@@ -22,6 +23,8 @@ GroupedTensor grouped(const cadre_grouped_tensor* tensor);
 GroupSizes sizes(const cadre_sizes& sizes);
 GroupScalars scalars(double uniform, const cadre_tensor* per_group);
 GroupOffset group_offset(int64_t value, const void* on_device, cadre_dtype dtype, Device device);
+Activation activation(const cadre_activation& given);
+cadre_activation default_activation();
 Status call_options(std::string_view function, const cadre_call_options* options,
                     CallOptions* result);
 

@@ -1,4 +1,5 @@
 // C ABI: the ops around the products.
+#include "cadre/activate.h"
 #include "cadre/combine.h"
 #include "cadre/permute.h"
 #include "cadre/route.h"
@@ -105,6 +106,35 @@ Status to_cpp(const cadre_select_experts_grad_args* given, SelectExpertsGradArgs
   return capi::call_options("select_experts_grad", c.options, &args->options);
 }
 
+Status to_cpp(const cadre_activate_args* given, ActivateArgs* args) {
+  cadre_activate_args c;
+  if (Status status = capi::read_struct("activate", given, sizeof(c), cadre_activate_args_init, &c);
+      !status.ok()) {
+    return status;
+  }
+  args->preact = capi::tensor(c.preact);
+  args->activation = capi::activation(c.activation);
+  args->out = capi::tensor(c.out);
+  return capi::call_options("activate", c.options, &args->options);
+}
+
+Status to_cpp(const cadre_activate_grad_args* given, ActivateGradArgs* args) {
+  cadre_activate_grad_args c;
+  if (Status status =
+          capi::read_struct("activate_grad", given, sizeof(c), cadre_activate_grad_args_init, &c);
+      !status.ok()) {
+    return status;
+  }
+  args->preact = capi::tensor(c.preact);
+  args->grad = capi::tensor(c.grad);
+  args->row_scale = capi::tensor(c.row_scale);
+  args->activation = capi::activation(c.activation);
+  args->d_preact = capi::tensor(c.d_preact);
+  args->activated = capi::tensor(c.activated);
+  args->row_dot = capi::tensor(c.row_dot);
+  return capi::call_options("activate_grad", c.options, &args->options);
+}
+
 constexpr auto kToCpp = [](const auto* given, auto* args) { return to_cpp(given, args); };
 
 }  // namespace
@@ -209,4 +239,39 @@ cadre_status_code cadre_select_experts_grad_workspace_size(
     cadre_context* context, const cadre_select_experts_grad_args* args, size_t* size_bytes) {
   return capi::call_for_size<SelectExpertsGradArgs>("select_experts_grad", context, args, kToCpp,
                                                     size_bytes, select_experts_grad_workspace_size);
+}
+
+void cadre_activate_args_init(cadre_activate_args* args, size_t struct_size) {
+  cadre_activate_args result = {};
+  result.activation = capi::default_activation();
+  capi::write_defaults(result, args, struct_size);
+}
+
+cadre_status_code cadre_activate(cadre_context* context, const cadre_activate_args* args) {
+  return capi::call<ActivateArgs>("activate", context, args, kToCpp, activate);
+}
+
+cadre_status_code cadre_activate_workspace_size(cadre_context* context,
+                                                const cadre_activate_args* args,
+                                                size_t* size_bytes) {
+  return capi::call_for_size<ActivateArgs>("activate", context, args, kToCpp, size_bytes,
+                                           activate_workspace_size);
+}
+
+void cadre_activate_grad_args_init(cadre_activate_grad_args* args, size_t struct_size) {
+  cadre_activate_grad_args result = {};
+  result.activation = capi::default_activation();
+  capi::write_defaults(result, args, struct_size);
+}
+
+cadre_status_code cadre_activate_grad(cadre_context* context,
+                                      const cadre_activate_grad_args* args) {
+  return capi::call<ActivateGradArgs>("activate_grad", context, args, kToCpp, activate_grad);
+}
+
+cadre_status_code cadre_activate_grad_workspace_size(cadre_context* context,
+                                                     const cadre_activate_grad_args* args,
+                                                     size_t* size_bytes) {
+  return capi::call_for_size<ActivateGradArgs>("activate_grad", context, args, kToCpp, size_bytes,
+                                               activate_grad_workspace_size);
 }

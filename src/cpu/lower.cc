@@ -170,6 +170,8 @@ void lower(const Problem& problem, const Operands& operands, LoweredCall* call) 
     case plan::Op::kCombineGrad:
     case plan::Op::kSelectExperts:
     case plan::Op::kSelectExpertsGrad:
+    case plan::Op::kActivate:
+    case plan::Op::kActivateGrad:
     case plan::Op::kBiasGrad:
       break;
   }

@@ -1,6 +1,7 @@
 // The row ops, each written as its definition.
 #include "cpu/reference_rows.h"
 
+#include "core/activation_math.h"
 #include "cpu/expert_choice.h"
 #include "cpu/row_indices.h"
 
@@ -86,6 +87,58 @@ void combine_grad(const CombineGradArgs& args) {
   }
 }
 
+/// Columns of the gate and the up part of result `i`.
+struct GateColumns {
+  int64_t gate;
+  int64_t up;
+};
+GateColumns gate_columns(const Activation& activation, int64_t i, int64_t width) {
+  if (!activation.gated()) return {i, i};
+  if (activation.layout == GateLayout::kInterleaved) return {2 * i, 2 * i + 1};
+  return {i, width + i};
+}
+
+Activated<double> activated_at(const TensorView& preact, const Activation& activation, int64_t row,
+                               const GateColumns& columns) {
+  return with_activation_kind(activation.kind, [&](auto kind) {
+    return activate_with<decltype(kind)::value>(value_at(preact, row, columns.gate),
+                                                value_at(preact, row, columns.up),
+                                                ClampParameters<double>(activation));
+  });
+}
+
+void activate(const ActivateArgs& args) {
+  const int64_t width = args.out.shape[1];
+  for (int64_t row = 0; row < args.out.shape[0]; ++row) {
+    for (int64_t i = 0; i < width; ++i) {
+      const GateColumns columns = gate_columns(args.activation, i, width);
+      set_value(args.out, row, i, activated_at(args.preact, args.activation, row, columns).value);
+    }
+  }
+}
+
+void activate_grad(const ActivateGradArgs& args) {
+  const int64_t width = args.grad.shape[1];
+  for (int64_t row = 0; row < args.grad.shape[0]; ++row) {
+    const double scale = args.row_scale.given() ? number_at(args.row_scale, row) : 1.0;
+    double dot = 0;
+    for (int64_t i = 0; i < width; ++i) {
+      const GateColumns columns = gate_columns(args.activation, i, width);
+      const Activated<double> a = activated_at(args.preact, args.activation, row, columns);
+      const double grad = value_at(args.grad, row, i);
+      dot += a.value * grad;
+      if (args.d_preact.given()) {
+        set_value(args.d_preact, row, columns.gate, scale * grad * a.d_gate);
+        if (args.activation.gated()) {
+          set_value(args.d_preact, row, columns.up, scale * grad * a.d_up);
+        }
+      }
+      if (args.activated.given()) set_value(args.activated, row, i, scale * a.value);
+    }
+    if (args.row_dot.given()) set_number(args.row_dot, row, dot);
+  }
+}
+
 }  // namespace
 
 void reference_rows(const plan::Problem& /*problem*/, const plan::RowCall& call) {
@@ -102,7 +155,9 @@ void reference_rows(const plan::Problem& /*problem*/, const plan::RowCall& call)
                             for (int64_t t = 0; t < args->logits.shape[0]; ++t) {
                               select_experts_grad_of<double>(*args, t);
                             }
-                          }},
+                          },
+                          [](const ActivateArgs* args) { activate(*args); },
+                          [](const ActivateGradArgs* args) { activate_grad(*args); }},
              call);
 }
 

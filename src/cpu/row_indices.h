@@ -34,6 +34,14 @@ inline void set_value(const TensorView& view, int64_t i, int64_t j, double value
   store_rounded(view.data, view.dtype, i * view.strides[0] + j * view.strides[1], value);
 }
 
+/// Element [i] of a vector.
+inline double number_at(const TensorView& view, int64_t i) {
+  return load_as_double(view.data, view.dtype, i * view.strides[0]);
+}
+inline void set_number(const TensorView& view, int64_t i, double value) {
+  store_rounded(view.data, view.dtype, i * view.strides[0], value);
+}
+
 /// Element [i, j] as bytes.
 inline char* address_at(const TensorView& view, int64_t i, int64_t j) {
   return static_cast<char*>(view.data) +

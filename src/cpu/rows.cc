@@ -21,6 +21,8 @@ namespace {
 constexpr double kMinElementsOfThread = 16384;
 /// An exponential, and a look at each score in every round of the choice.
 constexpr int64_t kWorkOfLogit = 16;
+/// An exponential and a division.
+constexpr int64_t kWorkOfActivation = 4;
 
 /// Shares rows out to threads. A thread that finds no memory for its few words of scratch leaves
 /// its rows unwritten, and the call fails.
@@ -171,6 +173,44 @@ void combine_grad(const CombineGradArgs& args, const RowKernel& kernel, RowThrea
   }
 }
 
+RowActivation row_activation(const Activation& a, int64_t width) {
+  return {.kind = a.kind,
+          .gated = a.gated(),
+          .interleaved = a.layout == GateLayout::kInterleaved,
+          .alpha = a.alpha,
+          .limit = a.limit,
+          .up_offset = a.up_offset,
+          .width = width};
+}
+
+void activate(const ActivateArgs& args, const RowKernel& kernel, RowThreads& threads, bool wide) {
+  const int64_t width = args.out.shape[1];
+  const RowActivation activation = row_activation(args.activation, width);
+  threads.each(args.out.shape[0], width * kWorkOfActivation, [&](int64_t row) {
+    kernel.activate({activation, row_of(args.preact, row), row_of(args.out, row)}, wide);
+  });
+}
+
+void activate_grad(const ActivateGradArgs& args, const RowKernel& kernel, RowThreads& threads,
+                   bool wide) {
+  const int64_t width = args.grad.shape[1];
+  const RowActivation activation = row_activation(args.activation, width);
+  const auto given_row = [](const TensorView& view, int64_t row) {
+    return view.given() ? row_of(view, row) : MatrixRef{};
+  };
+  threads.each(args.grad.shape[0], width * 2 * kWorkOfActivation, [&](int64_t row) {
+    const double dot = kernel.activate_grad(
+        {.activation = activation,
+         .preact = row_of(args.preact, row),
+         .grad = row_of(args.grad, row),
+         .scale = args.row_scale.given() ? number_at(args.row_scale, row) : 1.0,
+         .d_preact = given_row(args.d_preact, row),
+         .activated = given_row(args.activated, row)},
+        wide);
+    if (args.row_dot.given()) set_number(args.row_dot, row, dot);
+  });
+}
+
 }  // namespace
 
 const RowKernel& find_row_kernel([[maybe_unused]] Isa isa) {
@@ -188,22 +228,24 @@ Status run_rows(const plan::Problem& problem, const plan::RowCall& call, const R
   RowThreads threads(num_threads);
   const bool wide = problem.compute == DType::kF64;
   std::visit(
-      plan::EachOf{[](const RouteArgs* args) { route(*args); },
-                   [&](const PermuteArgs* args) { permute(*args, threads); },
-                   [&](const CombineArgs* args) { combine(*args, kernel, threads, wide); },
-                   [&](const CombineGradArgs* args) { combine_grad(*args, kernel, threads, wide); },
-                   [&](const SelectExpertsArgs* args) {
-                     threads.each(problem.m, problem.n * kWorkOfLogit, [&](int64_t t) {
-                       wide ? select_experts_of<double>(*args, t)
-                            : select_experts_of<float>(*args, t);
-                     });
-                   },
-                   [&](const SelectExpertsGradArgs* args) {
-                     threads.each(problem.m, problem.n * kWorkOfLogit, [&](int64_t t) {
-                       wide ? select_experts_grad_of<double>(*args, t)
-                            : select_experts_grad_of<float>(*args, t);
-                     });
-                   }},
+      plan::EachOf{
+          [](const RouteArgs* args) { route(*args); },
+          [&](const PermuteArgs* args) { permute(*args, threads); },
+          [&](const CombineArgs* args) { combine(*args, kernel, threads, wide); },
+          [&](const CombineGradArgs* args) { combine_grad(*args, kernel, threads, wide); },
+          [&](const SelectExpertsArgs* args) {
+            threads.each(problem.m, problem.n * kWorkOfLogit, [&](int64_t t) {
+              wide ? select_experts_of<double>(*args, t) : select_experts_of<float>(*args, t);
+            });
+          },
+          [&](const SelectExpertsGradArgs* args) {
+            threads.each(problem.m, problem.n * kWorkOfLogit, [&](int64_t t) {
+              wide ? select_experts_grad_of<double>(*args, t)
+                   : select_experts_grad_of<float>(*args, t);
+            });
+          },
+          [&](const ActivateArgs* args) { activate(*args, kernel, threads, wide); },
+          [&](const ActivateGradArgs* args) { activate_grad(*args, kernel, threads, wide); }},
       call);
   return threads.out_of_memory()
              ? Status::internal(text(plan::name_of(problem.op), ": out of host memory"))

@@ -1,4 +1,4 @@
-// route, permute, combine and combine_grad on a CPU.
+// The row ops on a CPU.
 #pragma once
 
 #include "cpu/isa.h"

@@ -117,6 +117,18 @@ Status check_memory(const Launch& launch, const plan::RowCall& call, const CallO
                             checks.view("expert_ids", args->expert_ids);
                             checks.view("dweights", args->dweights);
                             checks.view("dlogits", args->dlogits);
+                          },
+                          [&](const ActivateArgs* args) {
+                            checks.view("preact", args->preact);
+                            checks.view("out", args->out);
+                          },
+                          [&](const ActivateGradArgs* args) {
+                            checks.view("preact", args->preact);
+                            checks.view("grad", args->grad);
+                            checks.view("row_scale", args->row_scale);
+                            checks.view("d_preact", args->d_preact);
+                            checks.view("activated", args->activated);
+                            checks.view("row_dot", args->row_dot);
                           }},
              call);
   checks.pointer("options.workspace", options.workspace);

@@ -1,5 +1,4 @@
-// What route, permute, combine and combine_grad share: checks of index arrays, the choice of a
-// backend, the call.
+// What the row ops share: checks of index arrays, the choice of a backend, the call.
 #pragma once
 
 #include <initializer_list>

@@ -38,6 +38,10 @@ std::string_view name_of(Op op) {
       return "select_experts";
     case Op::kSelectExpertsGrad:
       return "select_experts_grad";
+    case Op::kActivate:
+      return "activate";
+    case Op::kActivateGrad:
+      return "activate_grad";
   }
   return "unknown";
 }

@@ -25,6 +25,8 @@ enum class Op : int32_t {
   kCombineGrad,
   kSelectExperts,
   kSelectExpertsGrad,
+  kActivate,
+  kActivateGrad,
 };
 
 std::string_view name_of(Op op);

@@ -4,6 +4,7 @@
 
 #include <variant>
 
+#include "cadre/activate.h"
 #include "cadre/combine.h"
 #include "cadre/permute.h"
 #include "cadre/route.h"
@@ -13,7 +14,8 @@ namespace cadre::plan {
 
 using RowCall =
     std::variant<const RouteArgs*, const PermuteArgs*, const CombineArgs*, const CombineGradArgs*,
-                 const SelectExpertsArgs*, const SelectExpertsGradArgs*>;
+                 const SelectExpertsArgs*, const SelectExpertsGradArgs*, const ActivateArgs*,
+                 const ActivateGradArgs*>;
 
 /// A visitor made of lambdas, one for each op.
 template <typename... Functions>

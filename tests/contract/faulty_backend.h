@@ -44,6 +44,9 @@ enum class Fault {
   kRoutePadsSource,          ///< rows of nobody name token 0 instead of none
   kCombineReadsDropped,      ///< 0 * NaN of a dropped row reaches its token
   kCombineGradKeepsDropped,  ///< dy isn't zeroed in rows of nobody
+  kGateLayoutIgnored,        ///< interleaved gates are read as if they lay side by side
+  kActivateGradUnscaled,     ///< row_scale isn't used
+  kRowDotOfScaled,           ///< row_scale is part of the dot product, too
 };
 
 class FaultyBackend final : public plan::Backend {

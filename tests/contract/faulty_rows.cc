@@ -48,6 +48,22 @@ Status FaultyBackend::run_rows(detail::ContextState& context, const plan::Proble
     }
     used = &grad;
   }
+  ActivateArgs activate;
+  if (const auto* args = std::get_if<const ActivateArgs*>(&call);
+      args != nullptr && fault_ == Fault::kGateLayoutIgnored) {
+    activate = **args;
+    activate.activation.layout = GateLayout::kConcatenated;
+    used = &activate;
+  }
+  ActivateGradArgs activate_grad;
+  if (const auto* args = std::get_if<const ActivateGradArgs*>(&call)) {
+    activate_grad = **args;
+    if (fault_ == Fault::kGateLayoutIgnored) {
+      activate_grad.activation.layout = GateLayout::kConcatenated;
+    }
+    if (fault_ == Fault::kActivateGradUnscaled) activate_grad.row_scale = {};
+    used = &activate_grad;
+  }
   const plan::Backend* reference = backend::Registry::instance().find("reference");
   Status status = reference->run_rows(context, problem, config, used, options);
   if (fault_ == Fault::kRouteUnstable) {
@@ -64,6 +80,13 @@ Status FaultyBackend::run_rows(detail::ContextState& context, const plan::Proble
       for (int64_t row = 0; row < source.shape[0]; ++row) {
         if (index_at(source, row) < 0) cpu::set_index(source, row * source.strides[0], 0);
       }
+    }
+  }
+  if (fault_ == Fault::kRowDotOfScaled) {
+    const TensorView& scale = activate_grad.row_scale;
+    for (int64_t row = 0; scale.given() && row < scale.shape[0]; ++row) {
+      cpu::set_number(activate_grad.row_dot, row,
+                      cpu::number_at(activate_grad.row_dot, row) * cpu::number_at(scale, row));
     }
   }
   return status;

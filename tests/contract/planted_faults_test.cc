@@ -73,6 +73,10 @@ const Planted kPlanted[] = {
     {"RoutePadsSource", Fault::kRoutePadsSource, route::drops_ids_out_of_range, kF32},
     {"CombineReadsDropped", Fault::kCombineReadsDropped, combine::dropped_slots_are_not_read, kF32},
     {"CombineGradKeepsDropped", Fault::kCombineGradKeepsDropped, combine::gradients, kF32},
+    {"GateLayoutIgnored", Fault::kGateLayoutIgnored, activate::every_kind_and_layout, kBF16},
+    {"GateLayoutIgnoredInGradient", Fault::kGateLayoutIgnored, activate::gradients, kF32},
+    {"ActivateGradUnscaled", Fault::kActivateGradUnscaled, activate::gradients, kF32},
+    {"RowDotOfScaled", Fault::kRowDotOfScaled, activate::gradients, kF32},
 };
 
 FaultyBackend& faulty_backend() {

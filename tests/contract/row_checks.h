@@ -36,4 +36,14 @@ Failures ties_go_to_the_lower_index(const Subject& subject, const DTypes& types)
 Failures any_strides(const Subject& subject, const DTypes& types);
 }  // namespace select_experts
 
+/// lhs of preact and grad, rhs of row_scale and row_dot, out of the other results.
+namespace activate {
+Failures every_kind_and_layout(const Subject& subject, const DTypes& types);
+Failures gradients(const Subject& subject, const DTypes& types);
+Failures any_strides(const Subject& subject, const DTypes& types);
+Failures nan_stays_in_its_row(const Subject& subject, const DTypes& types);
+Failures rows_are_batch_invariant(const Subject& subject, const DTypes& types);
+Failures empty_things(const Subject& subject, const DTypes& types);
+}  // namespace activate
+
 }  // namespace cadre::contract

@@ -1,4 +1,4 @@
-// The contracts of route, permute, combine and select_experts on every backend.
+// The contracts of the row ops on every backend.
 #include "tests/contract/row_checks.h"
 #include "tests/contract/suite.h"
 
@@ -38,6 +38,15 @@ TEST_P(SelectExpertsContract, TiesGoToTheLowerIndex) {
   expect(select_experts::ties_go_to_the_lower_index);
 }
 TEST_P(SelectExpertsContract, AnyStrides) { expect(select_experts::any_strides); }
+
+CADRE_CONTRACT_SUITE(ActivateContract, "", row_types());
+
+TEST_P(ActivateContract, EveryKindAndLayout) { expect(activate::every_kind_and_layout); }
+TEST_P(ActivateContract, Gradients) { expect(activate::gradients); }
+TEST_P(ActivateContract, AnyStrides) { expect(activate::any_strides); }
+TEST_P(ActivateContract, NanStaysInItsRow) { expect(activate::nan_stays_in_its_row); }
+TEST_P(ActivateContract, RowsAreBatchInvariant) { expect(activate::rows_are_batch_invariant); }
+TEST_P(ActivateContract, EmptyThings) { expect(activate::empty_things); }
 
 }  // namespace
 }  // namespace cadre::contract

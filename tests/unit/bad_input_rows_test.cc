@@ -83,6 +83,25 @@ SelectExpertsGradArgs valid(Memory& m, const SelectExpertsGradArgs* /*tag*/) {
           .dlogits = f32(m.out.rows, {kTokens, kExperts})};
 }
 
+/// Two rows of width 8 with their gates, in y.
+constexpr int64_t kPreactRows = 2, kInner = 4;
+ActivateArgs valid(Memory& m, const ActivateArgs* /*tag*/) {
+  return {.preact = f32(m.y, {kPreactRows, 2 * kInner}),
+          .activation = {.kind = ActivationKind::kClampedSwiglu},
+          .out = f32(m.out.rows, {kPreactRows, kInner})};
+}
+ActivateGradArgs valid(Memory& m, const ActivateGradArgs* /*tag*/) {
+  return {.preact = f32(m.y, {kPreactRows, 2 * kInner}),
+          .grad = f32(m.x, {kPreactRows, kInner}),
+          .row_scale = f32(m.weights, {kPreactRows}),
+          .activation = {.kind = ActivationKind::kSwiglu},
+          .d_preact = f32(m.out.rows, {kPreactRows, 2 * kInner}),
+          .activated = f32(m.out.rows + 16, {kPreactRows, kInner}),
+          .row_dot = f32(m.out.weights, {kPreactRows})};
+}
+
+Status call(Context& c, const ActivateArgs& args) { return activate(c, args); }
+Status call(Context& c, const ActivateGradArgs& args) { return activate_grad(c, args); }
 Status call(Context& c, const RouteArgs& args) { return route(c, args); }
 Status call(Context& c, const PermuteArgs& args) { return permute(c, args); }
 Status call(Context& c, const CombineArgs& args) { return combine(c, args); }
@@ -254,6 +273,63 @@ TEST(BadInputRows, SelectExperts) {
   });
 }
 
+TEST(BadInputRows, Activate) {
+  using A = ActivateArgs;
+  expect_errors<A>({
+      {[](A& a, Memory& m) {
+         a.preact = f32(m.y, {kPreactRows, 7});
+       },
+       "activate: preact.shape[1] = 7, expected an even number: a gate and an up part for each "
+       "result"},
+      {[](A& a, Memory& m) {
+         a.out = f32(m.out.rows, {kPreactRows, 8});
+       },
+       "activate: out.shape = [2, 8], expected [m, i] = [2, 4]"},
+      {[](A& a, Memory&) { a.activation.kind = static_cast<ActivationKind>(9); },
+       "activate: activation.kind = 9, expected 0 (none) to 8 (clamped swiglu)"},
+      {[](A& a, Memory&) { a.activation.layout = static_cast<GateLayout>(2); },
+       "activate: activation.layout = 2, expected 0 (concatenated) or 1 (interleaved)"},
+      {[](A& a, Memory&) { a.activation.limit = -1; },
+       "activate: activation.limit = -1, expected 0 or more"},
+      {[](A& a, Memory&) { a.preact.dtype = DType::kI32; },
+       "activate: preact.dtype = i32, expected f64, f32, bf16 or f16"},
+      {[](A& a, Memory&) { a.out.dtype = DType::kI32; },
+       "activate: out.dtype = i32, expected f64, f32, bf16 or f16"},
+      {[](A& a, Memory&) { a.preact = {}; },
+       "activate: preact = nothing, expected a tensor of rank 2"},
+      {[](A& a, Memory& m) {
+         a.out = f32(m.y, {kPreactRows, kInner});
+       },
+       "activate: out overlaps preact, expected separate memory"},
+  });
+}
+
+TEST(BadInputRows, ActivateGrad) {
+  using A = ActivateGradArgs;
+  expect_errors<A>({
+      {[](A& a, Memory&) { a.grad = {}; },
+       "activate_grad: grad = nothing, expected a tensor of rank 2"},
+      {[](A& a, Memory& m) {
+         a.grad = f32(m.x, {kPreactRows, 3});
+       },
+       "activate_grad: grad.shape = [2, 3], expected [m, i] = [2, 4]"},
+      {[](A& a, Memory& m) { a.row_scale = f32(m.weights, {3}); },
+       "activate_grad: row_scale.shape[0] = 3, expected preact.shape[0] = 2"},
+      {[](A& a, Memory& m) { a.row_scale = i32(m.ids, {kPreactRows}); },
+       "activate_grad: row_scale.dtype = i32, expected f64, f32, bf16 or f16"},
+      {[](A& a, Memory& m) {
+         a.d_preact = f32(m.out.rows, {kPreactRows, kInner});
+       },
+       "activate_grad: d_preact.shape = [2, 4], expected the shape of preact = [2, 8]"},
+      {[](A& a, Memory& m) {
+         a.activated = f32(m.out.rows + 8, {kPreactRows, kInner});
+       },
+       "activate_grad: activated overlaps d_preact, expected separate memory"},
+      {[](A& a, Memory&) { a.row_dot.strides[0] = 0; },
+       "activate_grad: row_dot overlaps itself, expected every element at its own address"},
+  });
+}
+
 cadre_tensor c_view(const TensorView& view) {
   cadre_tensor c = {};
   c.data = view.data;
@@ -340,6 +416,42 @@ TEST_F(RowsInC, PermuteAndCombineGiveTheSame) {
   EXPECT_EQ(cadre_combine(context_, &s), CADRE_OK) << cadre_status_message();
   ASSERT_TRUE(combine(cpp_, valid(theirs_, static_cast<CombineArgs*>(nullptr))).ok());
   EXPECT_TRUE(mine_.same_as(theirs_));
+}
+
+TEST_F(RowsInC, ActivateGivesTheSame) {
+  for (float* data : {mine_.y, theirs_.y}) {
+    for (int i = 0; i < kSlots * kWidth; ++i) data[i] = static_cast<float>(i % 7 - 3);
+  }
+  const ActivateArgs args = valid(mine_, static_cast<ActivateArgs*>(nullptr));
+  const cadre_tensor preact = c_view(args.preact), out = c_view(args.out);
+  cadre_activate_args c;
+  cadre_activate_args_init(&c, sizeof(c));
+  EXPECT_EQ(c.activation.alpha, 1.702);
+  c.preact = &preact;
+  c.activation.kind = CADRE_ACTIVATION_CLAMPED_SWIGLU;
+  c.out = &out;
+  EXPECT_EQ(cadre_activate(context_, &c), CADRE_OK) << cadre_status_message();
+  ASSERT_TRUE(activate(cpp_, valid(theirs_, static_cast<ActivateArgs*>(nullptr))).ok());
+  EXPECT_TRUE(mine_.same_as(theirs_));
+
+  const ActivateGradArgs grad = valid(mine_, static_cast<ActivateGradArgs*>(nullptr));
+  const cadre_tensor g = c_view(grad.grad), scale = c_view(grad.row_scale),
+                     d_preact = c_view(grad.d_preact), activated = c_view(grad.activated),
+                     dot = c_view(grad.row_dot);
+  cadre_activate_grad_args d;
+  cadre_activate_grad_args_init(&d, sizeof(d));
+  d.preact = &preact;
+  d.grad = &g;
+  d.row_scale = &scale;
+  d.activation.kind = CADRE_ACTIVATION_SWIGLU;
+  d.d_preact = &d_preact;
+  d.activated = &activated;
+  d.row_dot = &dot;
+  EXPECT_EQ(cadre_activate_grad(context_, &d), CADRE_OK) << cadre_status_message();
+  ASSERT_TRUE(activate_grad(cpp_, valid(theirs_, static_cast<ActivateGradArgs*>(nullptr))).ok());
+  EXPECT_TRUE(mine_.same_as(theirs_));
+  d.activation.layout = 5;
+  EXPECT_EQ(cadre_activate_grad(context_, &d), CADRE_INVALID);
 }
 
 TEST_F(RowsInC, SelectExpertsGivesTheSame) {

@@ -1,11 +1,14 @@
 // Row kernels for every machine.
 #include "cpu/kernels/simd_scalar.h"
 // The generic parts come after the vectors they are instantiated with.
+#include "cpu/kernels/activation_rows.h"
 #include "cpu/kernels/rows.h"
 
 namespace cadre::cpu {
 
 const RowKernel kRowsScalar = {.weighted_sum = &weighted_sum<VecF32, VecF64>,
-                               .dot = &dot<VecF32, VecF64>};
+                               .dot = &dot<VecF32, VecF64>,
+                               .activate = &activate_row<VecF32, VecF64>,
+                               .activate_grad = &activate_grad_row<VecF32, VecF64>};
 
 }  // namespace cadre::cpu

@@ -1,60 +1,15 @@
 // combine: a thread owns eight columns of a token and adds its rows slot by slot. combine_grad: a
 // warp owns a row of dy, or a slot of dweights.
-#include <algorithm>
-
+#include "cuda/rows/columns.cuh"
 #include "cuda/rows/indices.cuh"
 #include "cuda/rows/launchers.h"
-#include "cuda/rows/row_view.h"
-#include "cuda/sm80/elements.cuh"
 
 namespace cadre::rows {
 namespace {
 
-using sm80::kRun;
-
 constexpr int kThreads = 256;
 /// Rows of a token that are loaded before the first is added.
 constexpr int kSlotsAhead = 4;
-
-__device__ __forceinline__ float product(float a, float b) { return __fmul_rn(a, b); }
-__device__ __forceinline__ double product(double a, double b) { return __dmul_rn(a, b); }
-__device__ __forceinline__ float sum_of(float a, float b) { return __fadd_rn(a, b); }
-__device__ __forceinline__ double sum_of(double a, double b) { return __dadd_rn(a, b); }
-
-template <typename Compute>
-__device__ __forceinline__ Compute element(const RowView& view, int64_t row, int64_t col) {
-  return sm80::load_element<Compute>(view.data, view.dtype,
-                                     row * view.row_stride + col * view.col_stride);
-}
-
-/// Columns [col, col + count) of a row of type T.
-template <typename T, typename Compute>
-__device__ __forceinline__ void load_columns(const RowView& view, int64_t row, int64_t col,
-                                             int count, Compute (&values)[kRun]) {
-  const T* at =
-      reinterpret_cast<const T*>(view.data) + row * view.row_stride + col * view.col_stride;
-  sm80::load_run(at, view.col_stride, count, view.vectors, values);
-}
-
-template <typename Compute>
-__device__ __forceinline__ void add_columns(const RowView& view, int64_t row, int64_t col,
-                                            int count, Compute (&sums)[kRun]) {
-  if (view.data == nullptr) return;
-  Compute values[kRun];
-  sm80::with_float_type(view.dtype,
-                        [&]<typename T>(T) { load_columns<T>(view, row, col, count, values); });
-#pragma unroll
-  for (int i = 0; i < kRun; ++i) sums[i] = sum_of(sums[i], values[i]);
-}
-
-template <typename Compute>
-__device__ __forceinline__ void store_columns(const RowView& view, int64_t row, int64_t col,
-                                              int count, const Compute (&values)[kRun]) {
-  sm80::with_float_type(view.dtype, [&]<typename T>(T) {
-    T* at = reinterpret_cast<T*>(view.data) + row * view.row_stride + col * view.col_stride;
-    sm80::store_run(at, view.col_stride, count, view.vectors, values);
-  });
-}
 
 struct CombineArguments {
   RowView y, weights, shared, residual, out;
@@ -155,15 +110,9 @@ __device__ void write_dweight(const CombineGradArguments& args, int64_t token, i
 #pragma unroll
     for (int i = 0; i < kRun; ++i) sum = sum_of(sum, product(a[i], b[i]));
   }
-  for (int distance = 16; distance > 0; distance /= 2) {
-    sum = sum_of(sum, __shfl_xor_sync(0xffffffffu, sum, distance));
-  }
+  sum = sum_of_lanes(sum);
   if (threadIdx.x % 32 != 0) return;
-  sm80::with_float_type(args.dweights.dtype, [&]<typename W>(W) {
-    reinterpret_cast<W*>(
-        args.dweights.data)[token * args.dweights.row_stride + slot * args.dweights.col_stride] =
-        sm80::narrow<W>(sum);
-  });
+  set_element(args.dweights, token, slot, sum);
 }
 
 /// T is dout's type.
@@ -180,35 +129,6 @@ __global__ void __launch_bounds__(kThreads)
     } else {
       write_dweight<T, Compute>(args, (i - rows) / args.top_k, (i - rows) % args.top_k);
     }
-  }
-}
-
-unsigned blocks_for(const cuda::Launch& launch, int64_t useful) {
-  return static_cast<unsigned>(std::clamp<int64_t>(useful, 1, int64_t{launch.sm_count} * 16));
-}
-
-/// f(T{}, Compute{}) with the type of a matrix and the type to compute in.
-template <typename F>
-Status with_types(DType dtype, DType compute, F f) {
-  if (compute == DType::kF64) {
-    switch (dtype) {
-      case DType::kBF16:
-        return f(__nv_bfloat16{}, double{});
-      case DType::kF16:
-        return f(__half{}, double{});
-      case DType::kF32:
-        return f(float{}, double{});
-      default:
-        return f(double{}, double{});
-    }
-  }
-  switch (dtype) {
-    case DType::kBF16:
-      return f(__nv_bfloat16{}, float{});
-    case DType::kF16:
-      return f(__half{}, float{});
-    default:
-      return f(float{}, float{});
   }
 }
 

@@ -23,6 +23,10 @@ Status launch(const cuda::Launch& launch, const plan::Problem& problem, const pl
           },
           [&](const SelectExpertsGradArgs* args) {
             return launch_select_experts_grad(launch, problem, *args);
+          },
+          [&](const ActivateArgs* args) { return launch_activate(launch, problem, *args); },
+          [&](const ActivateGradArgs* args) {
+            return launch_activate_grad(launch, problem, *args);
           }},
       call);
 }

@@ -24,5 +24,9 @@ Status launch_select_experts(const cuda::Launch& launch, const plan::Problem& pr
                              const SelectExpertsArgs& args);
 Status launch_select_experts_grad(const cuda::Launch& launch, const plan::Problem& problem,
                                   const SelectExpertsGradArgs& args);
+Status launch_activate(const cuda::Launch& launch, const plan::Problem& problem,
+                       const ActivateArgs& args);
+Status launch_activate_grad(const cuda::Launch& launch, const plan::Problem& problem,
+                            const ActivateGradArgs& args);
 
 }  // namespace cadre::rows

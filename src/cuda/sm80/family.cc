@@ -58,11 +58,13 @@ constexpr PortableKernel kCombine = simple("sm80/combine");
 constexpr PortableKernel kCombineGrad = simple("sm80/combine_grad");
 constexpr PortableKernel kSelectExperts = simple("sm80/select_experts");
 constexpr PortableKernel kSelectExpertsGrad = simple("sm80/select_experts_grad");
+constexpr PortableKernel kActivate = simple("sm80/activate");
+constexpr PortableKernel kActivateGrad = simple("sm80/activate_grad");
 
 constexpr std::array kKernels = {
-    &kMmaEven, &kMmaWide, &kMmaDeep,     &kMma,           &kInt8,
-    &kTf32,    &kF32,     &kF64,         &kBiasGrad,      &kRoute,
-    &kPermute, &kCombine, &kCombineGrad, &kSelectExperts, &kSelectExpertsGrad};
+    &kMmaEven,     &kMmaWide,       &kMmaDeep,           &kMma,      &kInt8,        &kTf32,
+    &kF32,         &kF64,           &kBiasGrad,          &kRoute,    &kPermute,     &kCombine,
+    &kCombineGrad, &kSelectExperts, &kSelectExpertsGrad, &kActivate, &kActivateGrad};
 constexpr auto kNames = [] {
   std::array<std::string_view, kKernels.size()> names{};
   for (size_t i = 0; i < names.size(); ++i) names[i] = kKernels[i]->name;
@@ -86,6 +88,10 @@ const PortableKernel* only_kernel_of(plan::Op op) {
       return &kSelectExperts;
     case plan::Op::kSelectExpertsGrad:
       return &kSelectExpertsGrad;
+    case plan::Op::kActivate:
+      return &kActivate;
+    case plan::Op::kActivateGrad:
+      return &kActivateGrad;
     default:
       return nullptr;
   }
