@@ -176,13 +176,14 @@ class Operands:
             "f16": torch.float16,
             "f32": torch.float32,
             "i8": torch.int8,
+            "i32": torch.int32,
         }
         generator = torch.Generator(device=device).manual_seed(seed)
 
         def random(*shape, dtype=case.dtype):
-            if dtype == "i8":
+            if dtype in ("i8", "i32"):
                 return torch.randint(
-                    -8, 8, shape, dtype=torch.int8, device=device, generator=generator
+                    -8, 8, shape, dtype=self.dtypes[dtype], device=device, generator=generator
                 )
             values = torch.empty(shape, dtype=torch.float32, device=device).normal_(
                 generator=generator

@@ -37,8 +37,8 @@ Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches) {
   // through memory half as often; and few columns at a time do, which leaves half of L2 to the
   // accumulators of m_block rows (1024 x 128 x 4 bytes) and a quarter to what passes.
   blocking.a_kept_bytes_max = caches.l3_bytes / 2;
-  blocking.kept_k_block = kernel.kept_granules * kernel.granule_k;
-  blocking.kept_b_bytes_max = caches.l2_bytes / 4 * kernel.kept_granules / kMaxGranules;
+  blocking.kept_k_block = kernel.tuning.kept_granules * kernel.granule_k;
+  blocking.kept_b_bytes_max = caches.l2_bytes / 4 * kernel.tuning.kept_granules / kMaxGranules;
   // Few rows: all of packed A stays in half of L2 while B passes once, panel by panel.
   blocking.a_bytes_max = caches.l2_bytes / 2;
   // A piece of a panel of B is packed into half of L1 and used at once. A power of two divides

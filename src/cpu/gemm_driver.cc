@@ -1,14 +1,12 @@
-// Threads pack what is shared, take units from one counter until there are none, and then take part
-// in those of others.
+// Threads pack what is shared and take units from one counter until there are none.
 #include "cpu/gemm_driver.h"
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
 
-#include "cpu/gemm_unit.h"
 #include "cpu/scratch.h"
 #include "cpu/threads.h"
+#include "cpu/unit.h"
 #include "cpu/work_units.h"
 
 namespace cadre::cpu {
@@ -90,18 +88,6 @@ Status multiply_items(const std::vector<GemmItem>& items, const GemmPlan& plan,
   if (!shared.plan(items, used, &packed)) return no_memory;
   const std::vector<WorkUnit> units = make_work_units(items, packed, used);
 
-  IdleThreads idle;
-  std::deque<SharedBlock> blocks;
-  const auto count = static_cast<int64_t>(units.size());
-  // Threads without work stay for as long as one of these is unfinished.
-  std::vector<SharedBlock*> shareable(units.size(), nullptr);
-  std::atomic<int64_t> unfinished{0};
-  for (size_t i = 0; i < units.size() && used.threads > 1; ++i) {
-    if (!can_share(units[i], used)) continue;
-    shareable[i] = &blocks.emplace_back(idle);
-    ++unfinished;
-  }
-
   const auto panels = static_cast<uint32_t>(shared.panels());  // of kMaxSharedBytes at most
   std::atomic<int64_t> next_panel{0};
   std::atomic<uint32_t> packed_panels{0};
@@ -127,22 +113,8 @@ Status multiply_items(const std::vector<GemmItem>& items, const GemmPlan& plan,
   const auto take_units = [&] {
     for (;;) {
       const int64_t index = next_unit.fetch_add(1, std::memory_order_relaxed);
-      if (index >= count) return;
-      const auto i = static_cast<size_t>(index);
-      if (!multiply_unit(units[i], used, shareable[i])) out_of_memory = true;
-      if (shareable[i] == nullptr) continue;
-      if (unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1) idle.tell();
-    }
-  };
-  const auto help_others = [&] {
-    idle.count.fetch_add(1, std::memory_order_relaxed);
-    for (;;) {
-      const uint32_t news = idle.news.load(std::memory_order_acquire);
-      if (unfinished.load(std::memory_order_acquire) == 0) return;
-      for (size_t i = 0; i < units.size(); ++i) {
-        if (shareable[i] != nullptr) help_with_unit(units[i], used, shareable[i]);
-      }
-      wait_for_change(idle.news, news);
+      if (index >= static_cast<int64_t>(units.size())) return;
+      if (!multiply_unit(units[static_cast<size_t>(index)], used)) out_of_memory = true;
     }
   };
   if (used.threads == 1 || units.size() <= 1) {
@@ -153,7 +125,6 @@ Status multiply_items(const std::vector<GemmItem>& items, const GemmPlan& plan,
       pack_panels();
       wait_for_panels();
       take_units();
-      help_others();
     });
   }
   return out_of_memory ? no_memory : Status();

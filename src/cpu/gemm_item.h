@@ -53,4 +53,9 @@ inline void* element_at(const MatrixRef& matrix, int64_t row, int64_t col) {
                                                static_cast<int64_t>(size_of(matrix.dtype));
 }
 
+/// The rest of a matrix from element [row, col] on.
+inline MatrixRef part(const MatrixRef& matrix, int64_t row, int64_t col) {
+  return {element_at(matrix, row, col), matrix.dtype, matrix.row_stride, matrix.col_stride};
+}
+
 }  // namespace cadre::cpu

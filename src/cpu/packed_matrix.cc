@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <bit>
 
+#include "cpu/panel_sizes.h"
+
 namespace cadre::cpu {
 namespace {
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 int64_t bytes_of_panel(const GemmKernel& kernel, int64_t k) {
-  const int64_t granules = ceil_div(ceil_div(k, kernel.k_step) * kernel.k_step, kernel.granule_k);
-  return granules * kernel.nr * kernel.granule_bytes;
+  return granules_of(kernel, k) * b_granule_bytes(kernel);
 }
 
 }  // namespace
@@ -41,9 +40,7 @@ PackedLayout make_packed_layout(const GemmKernel& kernel, const Blocking& blocki
 void pack_panel(const PackedLayout& layout, const MatrixRef& b, int64_t block, int64_t panel,
                 char* data) {
   const GemmKernel& kernel = *layout.kernel;
-  const MatrixRef part{element_at(b, block * layout.k_block, panel * kernel.nr), b.dtype,
-                       b.row_stride, b.col_stride};
-  kernel.pack_b(part, layout.k_of(block),
+  kernel.pack_b(part(b, block * layout.k_block, panel * kernel.nr), layout.k_of(block),
                 std::min<int64_t>(kernel.nr, layout.n - panel * kernel.nr),
                 data + layout.offset_bytes(block, panel), 0);
 }

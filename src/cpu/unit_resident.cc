@@ -1,40 +1,77 @@
 // Few rows: all of A stays packed in cache and B passes once, straight from memory.
-#include "cpu/unit_run.h"
+#include <algorithm>
+
+#include "cpu/unit.h"
 
 namespace cadre::cpu {
+namespace {
 
-bool UnitRun::resident() {
-  const int64_t segment_k = kMaxGranules * kernel_.granule_k;
-  const int64_t segments = std::max<int64_t>(ceil_div(item_.k, segment_k), 1);
-  const bool along_n = b_.col_stride == 1 && !unit_.packed;
-  const bool unpacked = tiles_ == 1 && reads_source();
+/// Few threads read fastest in the order of addresses; more than these wait for memory together,
+/// whose lanes rows and columns side by side fill better (16 threads: 1.1 to 2.1 times as fast).
+constexpr int kThreadsInOrder = 4;
+/// One row of A: a panel's part of a row of B must be worth reading and writing its sums for.
+constexpr int64_t kMinStreamBytes = 128;
+
+class ResidentUnit : Unit {
+ public:
+  using Unit::Unit;
+  bool run();
+
+ private:
+  /// What of B is worked on at a time.
+  struct Piece {
+    int64_t k, panels;
+  };
+
+  void stream_pieces();
+  PrefetchWalk next_chunk(int64_t piece_k, int64_t index) const;
+  void multiply_panel(int64_t k0, int64_t k_count, int64_t panel, bool in_place, TileArgs args,
+                      char* panel_acc);
+  void stream_rows();
+  void stream_columns(const Piece& piece, int64_t panel);
+  PrefetchWalk next_rows(const Piece& piece, int64_t k0, int64_t k_count, int64_t k_end,
+                         int64_t panel, TileArgs* args) const;
+  bool is_one_stream() const;
+  void multiply_piece(int64_t k0, int64_t k_count, int64_t tile, TileArgs args) const;
+
+  bool streams_in_order() const {
+    return kernel.tuning.streams_in_order && threads <= kThreadsInOrder;
+  }
+  bool streams_rows_in_order() const { return kernel.tuning.rows_in_order && streams_in_order(); }
+  int64_t segment_k() const { return kMaxGranules * kernel.granule_k; }
+
+  Piece piece_{};
+  char *a_packed_ = nullptr, *b_packed_ = nullptr, *acc_ = nullptr;
+};
+
+bool ResidentUnit::run() {
+  const int64_t segments = std::max<int64_t>(ceil_div(k, segment_k()), 1);
+  const bool streams = rows.count() == 1 && b.reads_rows();
   // Where B is contiguous along n, pieces side by side keep to the same rows of memory.
-  const auto size = static_cast<int64_t>(size_of(b_.dtype));
-  const int64_t side_by_side = std::max<int64_t>(blocking_.row_bytes / (kernel_.nr * size), 1);
-  Piece piece{.k = blocking_.piece_k, .panels = along_n ? std::min(side_by_side, panels_) : 1};
-  if (unit_.packed) piece.k = unit_.packed->layout.k_block;
-  const int64_t acc_panels = unpacked ? panels_ : piece.panels;
-  const int64_t sizes[] = {segments * tiles_ * a_tile_bytes(),
-                           unit_.packed ? 0 : b_panel_bytes(piece.k),
-                           acc_panels * tiles_ * acc_tile_bytes(), bias_bytes()};
+  const int64_t side_by_side = std::max<int64_t>(blocking.row_bytes / b.panel_row_bytes(), 1);
+  piece_ = {.k = b.is_packed() ? b.packed_k_block() : blocking.piece_k,
+            .panels = b.lies_in_rows() ? std::min(side_by_side, b.panels()) : 1};
+  const int64_t acc_panels = streams ? b.panels() : piece_.panels;
+  const int64_t sizes[] = {segments * rows.count() * a_tile_bytes(kernel),
+                           b.is_packed() ? 0 : b.panel_bytes(piece_.k),
+                           acc_panels * rows.count() * acc_tile_bytes(kernel), out.bias_bytes()};
   char* pieces[std::size(sizes)];
   if (!take_scratch(sizes, pieces)) return false;
-  const auto [a_packed, b_packed, acc, bias_memory] = pieces;
-  bias_ = widen_bias(bias_memory);
+  a_packed_ = pieces[0], b_packed_ = pieces[1], acc_ = pieces[2];
+  out.widen_bias(pieces[3]);
 
   // A: all rows, in segments of k that a packed row can hold.
   for (int64_t segment = 0; segment < segments; ++segment) {
-    const int64_t k0 = segment * segment_k;
-    for (int64_t tile = 0; tile < tiles_; ++tile) {
-      kernel_.pack_a(part(a_, tile_begin(tile), k0), tile_rows(tile),
-                     std::min(segment_k, item_.k - k0),
-                     a_packed + (segment * tiles_ + tile) * a_tile_bytes());
+    const int64_t k0 = segment * segment_k();
+    for (int64_t tile = 0; tile < rows.count(); ++tile) {
+      a.pack(rows.begin(tile), rows.rows_of(tile), k0, std::min(segment_k(), k - k0),
+             a_packed_ + (segment * rows.count() + tile) * a_tile_bytes(kernel));
     }
   }
-  if (unpacked) {
-    stream_rows(a_packed, b_packed, acc);
+  if (streams) {
+    stream_rows();
   } else {
-    stream_pieces(piece, a_packed, b_packed, acc);
+    stream_pieces();
   }
   return true;
 }
@@ -42,194 +79,187 @@ bool UnitRun::resident() {
 /// B passes in pieces, all of k for some panels before the next. Each panel of a piece is packed
 /// (by the first row tile, if it can read it as it lies) and used at once, while the next piece is
 /// on its way from memory.
-void UnitRun::stream_pieces(const Piece& piece, const char* a, char* b, char* acc) const {
-  const int64_t k_pieces = std::max<int64_t>(ceil_div(item_.k, piece.k), 1);
-  const int64_t pieces = k_pieces * ceil_div(panels_, piece.panels);
-  const int64_t acc_panel_bytes = tiles_ * acc_tile_bytes();
-  const Chunks chunks{piece.k, k_pieces, chunk_pieces(piece, k_pieces)};
+void ResidentUnit::stream_pieces() {
+  const int64_t k_pieces = std::max<int64_t>(ceil_div(k, piece_.k), 1);
+  const int64_t pieces = k_pieces * ceil_div(b.panels(), piece_.panels);
+  const int64_t tiles = rows.count();
   PrefetchWalk next;
   for (int64_t i = 0; i < pieces; ++i) {
-    const int64_t k0 = i % k_pieces * piece.k;
-    const int64_t k = std::min(piece.k, item_.k - k0);
-    const int64_t panel0 = i / k_pieces * piece.panels;
-    const int64_t panels = std::min(piece.panels, panels_ - panel0);
-    const int64_t next_k0 = (i + 1) % k_pieces * piece.k;
-    const int64_t next_panel = (i + 1) / k_pieces * piece.panels;
-    const bool source = reads_unpacked(k);
-    const bool in_order = source && few_rows_ > 0 && streams_in_order();
+    const int64_t k0 = i % k_pieces * piece_.k;
+    const int64_t k_count = std::min(piece_.k, k - k0);
+    const int64_t panel0 = i / k_pieces * piece_.panels;
+    const int64_t panels = std::min(piece_.panels, b.panels() - panel0);
+    const int64_t next_k0 = (i + 1) % k_pieces * piece_.k;
+    const int64_t next_panel = (i + 1) / k_pieces * piece_.panels;
+    const bool in_place = b.reads_in_place(k_count, tiles);
+    const bool in_order = in_place && b.column_rows() > 0 && streams_in_order();
     if (in_order) {
-      if (i % k_pieces % chunks.pieces == 0) next = next_chunk(chunks, i);
-    } else if (i + 1 < pieces && !source) {
-      next = walk_over(next_k0, std::min(piece.k, item_.k - next_k0), next_panel, piece.panels);
-      next.lines = ceil_div(lines_of(next), panels * tiles_ * prefetch_steps(k));
+      if (PrefetchWalk chunk = next_chunk(piece_.k, i); chunk.lines > 0) next = chunk;
+    } else if (i + 1 < pieces && !in_place) {
+      next = b.walk(next_k0, std::min(piece_.k, k - next_k0), next_panel, piece_.panels);
+      next.lines = ceil_div(lines_of(next), panels * tiles * prefetch_steps(k_count));
       // A single tile has too few steps to spread the prefetches over: ask before packing.
-      if (tiles_ == 1) prefetch_all(&next);
+      if (tiles == 1) prefetch_all(&next);
     }
-    const int64_t ahead_bytes =
-        i + 1 < pieces && !in_order
-            ? static_cast<const char*>(element_at(b_, next_k0, next_panel * kernel_.nr)) -
-                  static_cast<const char*>(element_at(b_, k0, panel0 * kernel_.nr))
-            : 0;
+    TileArgs args{.panels = 1, .prefetch = &next};
+    if (i + 1 < pieces && !in_order) {
+      args.b_ahead_bytes = b.at(next_k0, next_panel) - b.at(k0, panel0);
+    }
     for (int64_t panel = panel0; panel < panel0 + panels; ++panel) {
-      const bool from_source = source && panel < full_panels_;
-      if (!from_source && !unit_.packed) {
-        kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel), b,
-                       tiles_ == 1 ? ahead_bytes : 0);
-      }
-      char* const panel_acc = acc + (panel - panel0) * acc_panel_bytes;
-      for (int64_t tile = 0; tile < tiles_; ++tile) {
-        TileArgs args{.b = unit_.packed ? packed_at(k0, panel) : b,
-                      .b_granule_bytes = b_granule_bytes(),
-                      .acc = panel_acc + tile * acc_tile_bytes(),
-                      .acc_panel_bytes = acc_tile_bytes(),
-                      .panels = 1,
-                      .prefetch = &next};
-        if (from_source && tile == 0) {
-          point_at_source(k0, panel, tiles_ > 1 ? b : nullptr, &args);
-          args.b_ahead_bytes = ahead_bytes;
-        }
-        const bool last = k0 + k >= item_.k;
-        const bool stored = last && point_at_out(tile_begin(tile), panel, &args);
-        multiply_piece(a, k0, k, tile, args);
-        if (last && !stored) {
-          finish(tile_begin(tile), tile_rows(tile), panel, 1, panel_acc + tile * acc_tile_bytes(),
-                 acc_tile_bytes());
-        }
-      }
+      multiply_panel(k0, k_count, panel, in_place && panel < b.full_panels(), args,
+                     acc_ + (panel - panel0) * tiles * acc_tile_bytes(kernel));
     }
     if (!in_order) prefetch_all(&next);
   }
 }
 
-/// Pieces of a panel whose source is prefetched at a time, in the order of addresses.
-int64_t UnitRun::chunk_pieces(const Piece& piece, int64_t k_pieces) const {
-  const int64_t bytes = piece.k * kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
-  return std::clamp<int64_t>(blocking_.chunk_bytes / bytes, 1, k_pieces);
+/// A panel of a piece against all row tiles.
+void ResidentUnit::multiply_panel(int64_t k0, int64_t k_count, int64_t panel, bool in_place,
+                                  TileArgs args, char* panel_acc) {
+  const int64_t ahead_bytes = args.b_ahead_bytes;
+  const bool last = k0 + k_count >= k;
+  if (!in_place && !b.is_packed()) {
+    b.pack(k0, k_count, panel, b_packed_, rows.count() == 1 ? ahead_bytes : 0);
+  }
+  args.b_ahead_bytes = 0;
+  args.b = b.is_packed() ? b.packed_at(k0, panel) : b_packed_;
+  args.b_granule_bytes = b_granule_bytes(kernel);
+  args.acc_panel_bytes = acc_tile_bytes(kernel);
+  for (int64_t tile = 0; tile < rows.count(); ++tile) {
+    TileArgs of_tile = args;
+    of_tile.acc = panel_acc + tile * acc_tile_bytes(kernel);
+    if (in_place && tile == 0) {
+      b.point_at(k0, panel, rows.count() > 1 ? b_packed_ : nullptr, &of_tile);
+      of_tile.b_ahead_bytes = ahead_bytes;
+    }
+    const bool stored = last && out.point_at(rows.begin(tile), panel, &of_tile);
+    multiply_piece(k0, k_count, tile, of_tile);
+    if (last && !stored) {
+      out.finish(rows.begin(tile), rows.rows_of(tile), panel, 1,
+                 static_cast<const char*>(of_tile.acc), acc_tile_bytes(kernel));
+    }
+  }
 }
 
-/// The source of the chunk after the one that starts with piece i, spread over the products of the
-/// latter.
-PrefetchWalk UnitRun::next_chunk(const Chunks& chunks, int64_t i) const {
-  const int64_t first = i % chunks.k_pieces;
-  const int64_t end = std::min(first + chunks.pieces, chunks.k_pieces);
-  const bool same_panel = end < chunks.k_pieces;
-  const int64_t k0 = same_panel ? end * chunks.piece_k : 0;
-  const int64_t k = std::min(chunks.pieces * chunks.piece_k, item_.k - k0);
-  PrefetchWalk walk = walk_over(k0, k, i / chunks.k_pieces + (same_panel ? 0 : 1), 1);
-  const int64_t steps = (end - first) * tiles_ * prefetch_steps(chunks.piece_k);
-  walk.lines = ceil_div(lines_of(walk), steps);
+/// Where piece `index` starts a chunk, the memory of the chunk after it, in the order of addresses,
+/// spread over the products of this one; elsewhere no lines.
+PrefetchWalk ResidentUnit::next_chunk(int64_t piece_k, int64_t index) const {
+  const int64_t k_pieces = std::max<int64_t>(ceil_div(k, piece_k), 1);
+  const int64_t pieces =
+      std::clamp<int64_t>(blocking.chunk_bytes / (piece_k * b.panel_row_bytes()), 1, k_pieces);
+  const int64_t first = index % k_pieces;
+  PrefetchWalk walk;
+  walk.lines = 0;
+  if (first % pieces != 0) return walk;
+  const int64_t end = std::min(first + pieces, k_pieces);
+  const bool same_panel = end < k_pieces;
+  const int64_t k0 = same_panel ? end * piece_k : 0;
+  walk = b.walk(k0, std::min(pieces * piece_k, k - k0), index / k_pieces + (same_panel ? 0 : 1), 1);
+  const int64_t steps = (end - first) * rows.count() * prefetch_steps(piece_k);
+  walk.lines = std::max<int64_t>(ceil_div(lines_of(walk), steps), 1);
   return walk;
 }
 
-/// k values [k0, k0 + k) of one row tile: a segment, or a piece, which divides one.
-void UnitRun::multiply_piece(const char* a, int64_t k0, int64_t k, int64_t tile,
-                             TileArgs args) const {
-  const int64_t segment_k = kMaxGranules * kernel_.granule_k;
-  const int64_t inside = k0 % segment_k;
-  const char* const rows = a + (k0 / segment_k * tiles_ + tile) * a_tile_bytes();
+/// k values [k0, k0 + k_count) of one row tile: a segment, or a piece, which divides one.
+void ResidentUnit::multiply_piece(int64_t k0, int64_t k_count, int64_t tile, TileArgs args) const {
+  const int64_t inside = k0 % segment_k();
+  const char* const packed_rows =
+      a_packed_ + (k0 / segment_k() * rows.count() + tile) * a_tile_bytes(kernel);
   PrefetchWalk none;
-  args.rows = tile_rows(tile);
-  args.a = rows + inside / kernel_.granule_k * kernel_.granule_bytes *
-                      (kernel_.interleaves_a ? args.rows : 1);
-  args.granules = granules_of(k);
+  args.rows = rows.rows_of(tile);
+  args.a = packed_rows + inside / kernel.granule_k * kernel.granule_bytes *
+                             (kernel.interleaves_a ? args.rows : 1);
+  args.granules = granules(k_count);
   args.first = k0 == 0;
   // The surplus is that of a whole segment: take it off with the segment's last piece.
-  if (inside + k == segment_k || k0 + k == item_.k) {
-    args.a_surplus = a_surplus(rows);
-  }
+  if (inside + k_count == segment_k() || k0 + k_count == k)
+    args.a_surplus = surplus_of(packed_rows);
   if (!args.prefetch) args.prefetch = &none;
-  kernel_.multiply(args);
+  kernel.multiply(args);
 }
 
 /// For a single row of A the sums of a whole row of B stay in L1, so it needs no rows of B side by
-/// side, and where these follow one another B is one stream, which memory serves best. A panel's
-/// part of a row must be worth reading and writing its sums for.
-bool UnitRun::is_one_stream() const {
-  constexpr int64_t kMinPanelBytes = 128;
-  const int64_t panel_bytes = kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
-  return rows_ == 1 && kernel_.granule_k == 1 && streams_rows_in_order() &&
-         panel_bytes >= kMinPanelBytes && full_panels_ * panel_bytes <= blocking_.single_bytes &&
-         b_.row_stride < (full_panels_ + 1) * kernel_.nr;
+/// side, and where these follow one another B is one stream, which memory serves best.
+bool ResidentUnit::is_one_stream() const {
+  return rows.rows() == 1 && kernel.granule_k == 1 && streams_rows_in_order() &&
+         b.panel_row_bytes() >= kMinStreamBytes &&
+         b.full_panels() * b.panel_row_bytes() <= blocking.single_bytes && b.rows_are_dense();
 }
 
-/// Rows of B side by side and, of these, panels before the next rows. A single row of A reads half
-/// as many fastest, where each is asked for behind its own (one thread: 2 %; four rows lose as
-/// much).
-UnitRun::Piece UnitRun::streamed_piece() const {
-  if (is_one_stream()) return {.k = 1, .panels = std::max<int64_t>(full_panels_, 1)};
-  const int64_t row_bytes = kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
-  const bool halves =
-      rows_ == 1 && kernel_.granule_k == 1 && streams_in_order() && !streams_rows_in_order();
-  const int64_t k = halves ? blocking_.stream_k / 2 : blocking_.stream_k;
-  return {.k = k, .panels = std::max<int64_t>(blocking_.stream_bytes / (k * row_bytes), 1)};
-}
-
-/// One row tile, and B as it lies: a few rows of it at a time, in address order. Columns and k
-/// values that fill no panel and no granule are packed.
-void UnitRun::stream_rows(const char* a, char* b, char* acc) const {
-  const Piece piece = streamed_piece();
-  for (int64_t panel = 0; panel < full_panels_; panel += piece.panels) {
-    stream_columns({piece.k, std::min(piece.panels, full_panels_ - panel)}, a, b, acc, panel);
+/// One row tile, and B as it lies: a few rows of it side by side and, of these, some panels before
+/// the next rows, in address order. Columns and k values that fill no panel and no granule are
+/// packed.
+void ResidentUnit::stream_rows() {
+  Piece piece{.k = blocking.stream_k,
+              .panels = std::max<int64_t>(
+                  blocking.stream_bytes / (blocking.stream_k * b.panel_row_bytes()), 1)};
+  if (is_one_stream()) piece = {.k = 1, .panels = std::max<int64_t>(b.full_panels(), 1)};
+  for (int64_t panel = 0; panel < b.full_panels(); panel += piece.panels) {
+    stream_columns({piece.k, std::min(piece.panels, b.full_panels() - panel)}, panel);
   }
-  if (full_panels_ < panels_) stream_columns({blocking_.stream_k, 1}, a, b, acc, full_panels_);
+  if (b.full_panels() < b.panels()) stream_columns({blocking.stream_k, 1}, b.full_panels());
 }
 
-/// What is prefetched while k values [k0, k0 + k) are used, in pieces: those of the next piece, in
-/// the order of addresses where a panel's part of a row is whole lines, else each row behind its
-/// own. A single stream is the hardware's.
-PrefetchWalk UnitRun::next_rows(const Piece& piece, int64_t k0, int64_t k, int64_t k_end,
-                                int64_t panel, TileArgs* args) const {
-  const int64_t row_bytes = kernel_.nr * static_cast<int64_t>(size_of(b_.dtype));
+/// What is prefetched while k values [k0, k0 + k_count) are used, in pieces: those of the next
+/// piece, in the order of addresses where a panel's part of a row is whole lines, else each row
+/// behind its own. A single stream is the hardware's.
+PrefetchWalk ResidentUnit::next_rows(const Piece& piece, int64_t k0, int64_t k_count, int64_t k_end,
+                                     int64_t panel, TileArgs* args) const {
   if (piece.k == 1) return {};
-  if (!streams_rows_in_order() || row_bytes % 64 != 0) {
-    args->b_ahead_bytes = blocking_.stream_k * args->b_k_bytes;
+  if (!streams_rows_in_order() || b.panel_row_bytes() % 64 != 0) {
+    args->b_ahead_bytes = blocking.stream_k * args->b_k_bytes;
     return {};
   }
   const int64_t next = k0 + piece.k;
-  PrefetchWalk walk = walk_over(next, std::min(k, k_end - next), panel, piece.panels);
+  PrefetchWalk walk = b.walk(next, std::min(k_count, k_end - next), panel, piece.panels);
   walk.lines =
       ceil_div(ceil_div(walk.row_bytes, 64) * piece.k, piece.panels * prefetch_steps(piece.k));
   return walk;
 }
 
 /// All of k for some panels, whole ones or the last, cut-off one.
-void UnitRun::stream_columns(const Piece& piece, const char* a, char* b, char* acc,
-                             int64_t panel) const {
-  const int64_t panels = piece.panels;
-  const int64_t segment_k = kMaxGranules * kernel_.granule_k;
-  const int64_t source_k = panel < full_panels_ ? item_.k / kernel_.k_step * kernel_.k_step : 0;
-  const int64_t acc_bytes = streamed_acc_bytes();
-  char* const first_acc = acc + panel * acc_bytes;
+void ResidentUnit::stream_columns(const Piece& piece, int64_t panel) {
+  const int64_t source_k = panel < b.full_panels() ? k / kernel.k_step * kernel.k_step : 0;
+  // No larger than its rows, so that the sums of all panels take little of L1.
+  const int64_t acc_bytes = acc_row_bytes(kernel) * rows.rows();
+  char* const first_acc = acc_ + panel * acc_bytes;
   bool stored = false;
   int64_t k0 = 0;
   do {
-    const bool source = k0 < source_k;
+    const bool in_place = k0 < source_k;
     // As it lies, as much as packed rows of A hold; packed, a piece.
-    const int64_t k = source ? std::min(segment_k, source_k - k0) : std::min(piece.k, item_.k - k0);
-    const bool last = k0 + k >= item_.k;
+    const int64_t k_count =
+        in_place ? std::min(segment_k(), source_k - k0) : std::min(piece.k, k - k0);
+    const bool last = k0 + k_count >= k;
     TileArgs args{.acc = first_acc, .acc_panel_bytes = acc_bytes};
-    if (source) {
-      args.panels = panels;
-      args.block_granules = granules_of(piece.k);
-      point_at_source(k0, panel, nullptr, &args);
-      PrefetchWalk next = next_rows(piece, k0, k, source_k, panel, &args);
+    if (in_place) {
+      args.panels = piece.panels;
+      args.block_granules = granules(piece.k);
+      b.point_at(k0, panel, nullptr, &args);
+      PrefetchWalk next = next_rows(piece, k0, k_count, source_k, panel, &args);
       args.prefetch = &next;
-      stored = last && point_at_out(0, panel, &args);
-      multiply_piece(a, k0, k, 0, args);
+      stored = last && out.point_at(0, panel, &args);
+      multiply_piece(k0, k_count, 0, args);
     } else {
       args.panels = 1;
-      args.b = b;
-      args.b_granule_bytes = b_granule_bytes();
-      for (int64_t i = panel; i < panel + panels; ++i) {
-        kernel_.pack_b(part(b_, k0, i * kernel_.nr), k, panel_cols(i), b, 0);
-        args.acc = acc + i * acc_bytes;
-        stored = last && point_at_out(0, i, &args);
-        multiply_piece(a, k0, k, 0, args);
+      args.b = b_packed_;
+      args.b_granule_bytes = b_granule_bytes(kernel);
+      for (int64_t i = panel; i < panel + piece.panels; ++i) {
+        b.pack(k0, k_count, i, b_packed_, 0);
+        args.acc = acc_ + i * acc_bytes;
+        stored = last && out.point_at(0, i, &args);
+        multiply_piece(k0, k_count, 0, args);
       }
     }
-    k0 += k;
-  } while (k0 < item_.k);
-  if (!stored) finish(0, tile_rows(0), panel, panels, first_acc, acc_bytes);
+    k0 += k_count;
+  } while (k0 < k);
+  if (!stored) out.finish(0, rows.rows_of(0), panel, piece.panels, first_acc, acc_bytes);
+}
+
+}  // namespace
+
+bool multiply_resident(const WorkUnit& unit, const GemmPlan& plan) {
+  return ResidentUnit(unit, plan).run();
 }
 
 }  // namespace cadre::cpu

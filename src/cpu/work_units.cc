@@ -8,6 +8,8 @@
 #include <queue>
 #include <utility>
 
+#include "cpu/panel_sizes.h"
+
 namespace cadre::cpu {
 namespace {
 
@@ -36,8 +38,6 @@ constexpr size_t kLastOfUnits = 5, kLastOfThread = 2;
 double straggling(int threads) {
   return std::min(kStragglingOfTwo + kStragglingOfMore * (threads - 2), kMaxStraggling);
 }
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 double cost_of(const GemmItem& item) {
   return static_cast<double>(item.m) * static_cast<double>(item.n) *
@@ -77,7 +77,7 @@ int64_t wanted_units(const GemmItem& item, double total, const GemmPlan& plan) {
 /// Multiply-adds of a piece and, in the same currency, packing its rows of A and columns of B, or
 /// reading these.
 double piece_cost(int64_t rows, int64_t columns, const GemmItem& item, const GemmPlan& plan) {
-  const int row_cost = plan.kernel->pack_cost;
+  const int row_cost = plan.kernel->tuning.pack_cost;
   const int column_cost = is_turned(item, nullptr, *plan.kernel) ? kReadCost : row_cost;
   return static_cast<double>(rows * columns + row_cost * rows + column_cost * columns) *
          static_cast<double>(item.k + 16);

@@ -236,40 +236,34 @@ void pack_b_steps(const MatrixRef& b, int64_t k, int64_t cols, void* dst, int64_
 
 }  // namespace
 
-const GemmKernel kGemmAmxBf16 = {.name = "amx_bf16",
-                                 .acc_dtype = DType::kF32,
-                                 .mr = kRows,
-                                 .nr = kNr,
-                                 .granule_k = 2,
-                                 .granule_bytes = 4,
-                                 .k_step = 2 * kStepGranules,
-                                 .subtracts_surplus = false,
-                                 .source_dtype = DType::kBF16,
-                                 .column_rows = 0,
-                                 .kept_granules = kKeptGranulesBf16,
-                                 .pack_cost = kPackCost,
-                                 .pack_a = &pack_a_from<PairLoaderBf16>,
-                                 .pack_b = &pack_b_steps<PairLoaderBf16>,
-                                 .multiply = &multiply_tiles<ProductBf16, PairLoaderBf16>,
-                                 .multiply_turned = &multiply_turned<ProductBf16>,
-                                 .epilogue = &epilogue_float<VecF32, float, kNr>};
+const GemmKernel kGemmAmxBf16 = {
+    .name = "amx_bf16",
+    .acc_dtype = DType::kF32,
+    .mr = kRows,
+    .nr = kNr,
+    .granule_k = 2,
+    .k_step = 2 * kStepGranules,
+    .source_dtype = DType::kBF16,
+    .tuning = {.pack_cost = kPackCost, .kept_granules = kKeptGranulesBf16},
+    .pack_a = &pack_a_from<PairLoaderBf16>,
+    .pack_b = &pack_b_steps<PairLoaderBf16>,
+    .multiply = &multiply_tiles<ProductBf16, PairLoaderBf16>,
+    .epilogue = &epilogue_float<VecF32, float, kNr>,
+    .multiply_turned = &multiply_turned<ProductBf16>};
 
 const GemmKernel kGemmAmxInt8 = {.name = "amx_int8",
                                  .acc_dtype = DType::kI32,
                                  .mr = kRows,
                                  .nr = kNr,
                                  .granule_k = 4,
-                                 .granule_bytes = 4,
                                  .k_step = 4 * kStepGranules,
-                                 .subtracts_surplus = false,
                                  .source_dtype = DType::kI8,
-                                 .column_rows = 0,
-                                 .pack_cost = kPackCost,
+                                 .tuning = {.pack_cost = kPackCost},
                                  .pack_a = &pack_a_from<QuadLoaderInt8<0>>,
                                  .pack_b = &pack_b_steps<QuadLoaderInt8<0>>,
-                                 .pack_rows = &pack_rows,
                                  .multiply = &multiply_tiles<ProductInt8, QuadLoaderInt8<0>>,
-                                 .multiply_turned = &multiply_turned<ProductInt8>,
-                                 .epilogue = &epilogue_int32<VecF64, kNr>};
+                                 .epilogue = &epilogue_int32<VecF64, kNr>,
+                                 .pack_rows = &pack_rows,
+                                 .multiply_turned = &multiply_turned<ProductInt8>};
 
 }  // namespace cadre::cpu

@@ -98,56 +98,30 @@ struct OpInt8 {
 
 }  // namespace
 
-const GemmKernel kGemmAvx2F32 = {
-    .name = "avx2_f32",
-    .acc_dtype = DType::kF32,
-    .mr = kRows,
-    .nr = kNrF32,
-    .granule_k = 1,
-    .granule_bytes = 4,
-    .k_step = 1,
-    .subtracts_surplus = false,
-    .source_dtype = DType::kF32,
-    .widened_dtypes = kHalfDTypes,
-    .column_rows = OpF32::kColumnRows,
-    .column_k = 2 * VecF32::kLanes,
-    .pack_a = &pack_a_widen<VecF32>,
-    .pack_b = &pack_b_widen<VecF32, kNrF32>,
-    .multiply = &multiply<OpF32, SourceF32<Bf16>, SourceF32<F16>, OpF32>,
-    .epilogue = &epilogue_float<VecF32, float, kNrF32>};
+const GemmKernel kGemmAvx2F32 = vector_kernel<OpF32, SourceF32<Bf16>, SourceF32<F16>, OpF32>(
+    {.name = "avx2_f32",
+     .acc_dtype = DType::kF32,
+     .source_dtype = DType::kF32,
+     .pack_a = &pack_a_widen<VecF32>,
+     .pack_b = &pack_b_widen<VecF32, kNrF32>,
+     .epilogue = &epilogue_float<VecF32, float, kNrF32>});
 
-const GemmKernel kGemmAvx2F64 = {.name = "avx2_f64",
+const GemmKernel kGemmAvx2F64 =
+    vector_kernel<OpF64, OpF64>({.name = "avx2_f64",
                                  .acc_dtype = DType::kF64,
-                                 .mr = kRows,
-                                 .nr = kNrF64,
-                                 .granule_k = 1,
-                                 .granule_bytes = 8,
-                                 .k_step = 1,
-                                 .subtracts_surplus = false,
                                  .source_dtype = DType::kF64,
-                                 .column_rows = OpF64::kColumnRows,
-                                 .column_k = VecF64::kLanes,
-                                 .streams_in_order = true,
+                                 .tuning = {.streams_in_order = true},
                                  .pack_a = &pack_a_widen<VecF64>,
                                  .pack_b = &pack_b_widen<VecF64, kNrF64>,
-                                 .multiply = &multiply<OpF64, OpF64>,
-                                 .epilogue = &epilogue_float<VecF64, double, kNrF64>};
+                                 .epilogue = &epilogue_float<VecF64, double, kNrF64>});
 
-const GemmKernel kGemmAvx2Int8 = {.name = "avx2_int8",
-                                  .acc_dtype = DType::kI32,
-                                  .mr = kRows,
-                                  .nr = kNrF32,
-                                  .granule_k = 2,
-                                  .granule_bytes = 4,
-                                  .k_step = 2,
-                                  .subtracts_surplus = false,
-                                  .source_dtype = DType::kI8,
-                                  .column_rows = OpInt8::kColumnRows,
-                                  .column_k = OpInt8::kColumnBytes,
-                                  .streams_in_order = true,
-                                  .pack_a = &pack_a_from<PairLoaderInt8>,
-                                  .pack_b = &pack_b_from<PairLoaderInt8, kNrF32>,
-                                  .multiply = &multiply<OpInt8, OpInt8>,
-                                  .epilogue = &epilogue_int32<VecF64, kNrF32>};
+const GemmKernel kGemmAvx2Int8 =
+    vector_kernel<OpInt8, OpInt8>({.name = "avx2_int8",
+                                   .acc_dtype = DType::kI32,
+                                   .source_dtype = DType::kI8,
+                                   .tuning = {.streams_in_order = true},
+                                   .pack_a = &pack_a_from<PairLoaderInt8>,
+                                   .pack_b = &pack_b_from<PairLoaderInt8, kNrF32>,
+                                   .epilogue = &epilogue_int32<VecF64, kNrF32>});
 
 }  // namespace cadre::cpu

@@ -43,73 +43,41 @@ struct OpInt8 : DwordOp<kRows, kVectors> {
   static void store_b(char* p, Vec b) { _mm512_storeu_si512(p, b); }
 };
 
-// Packs 16 columns at a time, whole lines, instead of eight.
-struct WholeVecF32 : VecF32 {
-  static void store_columns() = delete;
-};
-
-template <class PackedVec>
-constexpr GemmKernel f32_kernel(const char* name, bool has_core_to_itself) {
-  return {.name = name,
-          .acc_dtype = DType::kF32,
-          .mr = kRows,
-          .nr = kNrF32,
-          .granule_k = 1,
-          .granule_bytes = 4,
-          .k_step = 1,
-          .subtracts_surplus = false,
-          .source_dtype = DType::kF32,
-          .widened_dtypes = kHalfDTypes,
-          .column_rows = OpF32::kColumnRows,
-          .column_k = 2 * VecF32::kLanes,
-          .interleaves_a = true,
-          .packs_beside = has_core_to_itself,
-          .streams_in_order = true,
-          .rows_in_order = has_core_to_itself,
-          .pack_a = &pack_a_widen<VecF32, true>,
-          .pack_b = &pack_b_widen<PackedVec, kNrF32>,
-          .multiply = &multiply<OpF32, SourceF32<Bf16>, SourceF32<F16>, OpF32>,
-          .epilogue = &epilogue_float<VecF32, float, kNrF32>};
+constexpr GemmKernel f32_kernel(const char* name, const Tuning& tuning) {
+  return vector_kernel<OpF32, SourceF32<Bf16>, SourceF32<F16>, OpF32>(
+      {.name = name,
+       .acc_dtype = DType::kF32,
+       .source_dtype = DType::kF32,
+       .tuning = tuning,
+       .pack_a = &pack_a_widen<VecF32, true>,
+       .pack_b = &pack_b_widen<VecF32, kNrF32>,
+       .epilogue = &epilogue_float<VecF32, float, kNrF32>});
 }
 
 }  // namespace
 
-const GemmKernel kGemmAvx512F32 = f32_kernel<VecF32>("avx512_f32", true);
-// CPUs with AMX were measured where most cores have a second thread that is somebody else's. It
-// takes half of the instructions, and packing beside the products only makes them more. They also
-// read rows of B faster side by side than in order, and pack faster 16 columns at a time.
-const GemmKernel kGemmAmxF32 = f32_kernel<WholeVecF32>("amx_f32", false);
+const GemmKernel kGemmAvx512F32 =
+    f32_kernel("avx512_f32", {.packs_beside = true, .streams_in_order = true});
+// CPUs with AMX were measured where most cores have a second thread that is somebody else's, which
+// takes half of the instructions.
+const GemmKernel kGemmAmxF32 =
+    f32_kernel("amx_f32", {.streams_in_order = true, .rows_in_order = false});
 
-const GemmKernel kGemmAvx512F64 = {.name = "avx512_f64",
-                                   .acc_dtype = DType::kF64,
-                                   .mr = kRows,
-                                   .nr = kNrF64,
-                                   .granule_k = 1,
-                                   .granule_bytes = 8,
-                                   .k_step = 1,
-                                   .subtracts_surplus = false,
-                                   .source_dtype = DType::kF64,
-                                   .column_rows = OpF64::kColumnRows,
-                                   .column_k = VecF64::kLanes,
-                                   .streams_in_order = true,
-                                   .pack_a = &pack_a_widen<VecF64>,
-                                   .pack_b = &pack_b_widen<VecF64, kNrF64>,
-                                   .multiply = &multiply<OpF64, OpF64>,
-                                   .epilogue = &epilogue_float<VecF64, double, kNrF64>};
+const GemmKernel kGemmAvx512F64 =
+    vector_kernel<OpF64, OpF64>({.name = "avx512_f64",
+                                 .acc_dtype = DType::kF64,
+                                 .source_dtype = DType::kF64,
+                                 .tuning = {.streams_in_order = true},
+                                 .pack_a = &pack_a_widen<VecF64>,
+                                 .pack_b = &pack_b_widen<VecF64, kNrF64>,
+                                 .epilogue = &epilogue_float<VecF64, double, kNrF64>});
 
-const GemmKernel kGemmAvx512Int8 = {.name = "avx512_int8",
-                                    .acc_dtype = DType::kI32,
-                                    .mr = kRows,
-                                    .nr = kNrF32,
-                                    .granule_k = 2,
-                                    .granule_bytes = 4,
-                                    .k_step = 2,
-                                    .subtracts_surplus = false,
-                                    .source_dtype = DType::kI8,
-                                    .column_rows = 0,
-                                    .pack_a = &pack_a_from<PairLoaderInt8>,
-                                    .pack_b = &pack_b_from<PairLoaderInt8, kNrF32>,
-                                    .multiply = &multiply<OpInt8, OpInt8>,
-                                    .epilogue = &epilogue_int32<VecF64, kNrF32>};
+const GemmKernel kGemmAvx512Int8 =
+    vector_kernel<OpInt8, OpInt8>({.name = "avx512_int8",
+                                   .acc_dtype = DType::kI32,
+                                   .source_dtype = DType::kI8,
+                                   .pack_a = &pack_a_from<PairLoaderInt8>,
+                                   .pack_b = &pack_b_from<PairLoaderInt8, kNrF32>,
+                                   .epilogue = &epilogue_int32<VecF64, kNrF32>});
 
 }  // namespace cadre::cpu

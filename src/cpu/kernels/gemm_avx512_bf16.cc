@@ -73,23 +73,14 @@ struct OpBf16 {
 
 }  // namespace
 
-const GemmKernel kGemmAvx512Bf16 = {.name = "avx512_bf16",
-                                    .acc_dtype = DType::kF32,
-                                    .mr = kRows,
-                                    .nr = kNr,
-                                    .granule_k = 2,
-                                    .granule_bytes = 4,
-                                    .k_step = 2,
-                                    .subtracts_surplus = false,
-                                    .source_dtype = DType::kBF16,
-                                    .column_rows = OpBf16::kColumnRows,
-                                    .column_k = 2 * OpBf16::kLanes,
-                                    .packs_beside = true,
-                                    .streams_in_order = true,
-                                    .rounded_dtype = DType::kBF16,
-                                    .pack_a = &pack_a_from<PairLoaderBf16>,
-                                    .pack_b = &pack_b_from<PairLoaderBf16, kNr>,
-                                    .multiply = &multiply<OpBf16, OpBf16>,
-                                    .epilogue = &epilogue_float<VecF32, float, kNr>};
+const GemmKernel kGemmAvx512Bf16 =
+    vector_kernel<OpBf16, OpBf16>({.name = "avx512_bf16",
+                                   .acc_dtype = DType::kF32,
+                                   .source_dtype = DType::kBF16,
+                                   .rounded_dtype = DType::kBF16,
+                                   .tuning = {.packs_beside = true, .streams_in_order = true},
+                                   .pack_a = &pack_a_from<PairLoaderBf16>,
+                                   .pack_b = &pack_b_from<PairLoaderBf16, kNr>,
+                                   .epilogue = &epilogue_float<VecF32, float, kNr>});
 
 }  // namespace cadre::cpu

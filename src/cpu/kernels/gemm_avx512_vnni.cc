@@ -69,23 +69,13 @@ void pack_a(const MatrixRef& a, int64_t rows, int64_t k, void* dst) {
 
 }  // namespace
 
-const GemmKernel kGemmVnniInt8 = {.name = "avx512_vnni_int8",
-                                  .acc_dtype = DType::kI32,
-                                  .mr = kRows,
-                                  .nr = kNr,
-                                  .granule_k = 4,
-                                  .granule_bytes = 4,
-                                  .k_step = 4,
-                                  .subtracts_surplus = true,
-                                  .source_dtype = DType::kI8,
-                                  .column_rows = OpVnni::kColumnRows,
-                                  .column_k = 4 * OpVnni::kLanes,
-                                  .packs_beside = true,
-                                  .streams_in_order = true,
-                                  .source_flip = OpVnni::kSourceFlip,
-                                  .pack_a = &pack_a,
-                                  .pack_b = &pack_b_from<QuadLoaderInt8<kOffset>, kNr>,
-                                  .multiply = &multiply<OpVnni, OpVnni>,
-                                  .epilogue = &epilogue_int32<VecF64, kNr>};
+const GemmKernel kGemmVnniInt8 =
+    vector_kernel<OpVnni, OpVnni>({.name = "avx512_vnni_int8",
+                                   .acc_dtype = DType::kI32,
+                                   .source_dtype = DType::kI8,
+                                   .tuning = {.packs_beside = true, .streams_in_order = true},
+                                   .pack_a = &pack_a,
+                                   .pack_b = &pack_b_from<QuadLoaderInt8<kOffset>, kNr>,
+                                   .epilogue = &epilogue_int32<VecF64, kNr>});
 
 }  // namespace cadre::cpu

@@ -17,8 +17,8 @@ namespace cadre::cpu {
 // power-of-two number of sets).
 inline constexpr int64_t kMaxGranules = 512;
 inline constexpr int64_t kPackedRowStride = kMaxGranules + 16;
-// Kernels that compute with a shifted B (subtracts_surplus) find in this granule of a packed row
-// what the shift has added to each of its sums.
+// Kernels that compute with a shifted B (Op::kSubtractsSurplus) find in this granule of a packed
+// row what the shift has added to each of its sums.
 inline constexpr int64_t kSurplusGranule = kMaxGranules;
 
 // A lazily advanced walk over source memory that is needed next; the inner loop issues its
@@ -127,46 +127,63 @@ struct EpilogueArgs {
   bool past_cache;  // d is large and not needed soon: write it without reading it into the caches
 };
 
-// Types of 16 bits, as GemmKernel::widened_dtypes.
-inline constexpr uint32_t kHalfDTypes =
-    1u << static_cast<int>(DType::kBF16) | 1u << static_cast<int>(DType::kF16);
+// What was measured rather than derived from the tile: one place for each kernel's figures.
+struct Tuning {
+  // Multiply-adds that take as long as packing one value. It weighs packing against products where
+  // work is cut into units (Zen 4: tgmm of 1024 rows on two threads 65.3 to 61.2 ms), and a kernel
+  // whose tile has no more rows than this packs B before its products, not during them.
+  int pack_cost = 6;
+  // Granules of a block of k where all of A is kept packed: a whole packed row, since its panels
+  // come from L2 anyway and sums then pass through memory half as often (2.7 % at 256 rows, 4 % at
+  // 64 on Zen 4), but where a tile's rows of A should stay in L1 (AMX).
+  int64_t kept_granules = kMaxGranules;
+  // Columns of the next block of B are packed beside the products (CopyWalk): a core whose load and
+  // store slots are its own has them free (Zen 4 at 64 rows: f32 4, bf16 6.6, int8 7 %). A tile of
+  // 12 sums has too few products for it (AVX2 lost 8 %), and so has a shared core (AMX host, f32:
+  // 6 to 12 % slower).
+  bool packs_beside = false;
+  // Few rows: B is prefetched in the order of its addresses. Zen 4 reads 33 GB/s so, and 14 to 29
+  // from rows or columns side by side (f32 [k, n] at one row 9.7 to 7.9 ms).
+  bool streams_in_order = false;
+  // That too where B is contiguous along n; not on the AMX host, which reads rows side by side
+  // faster (one row of f32 1.65 times).
+  bool rows_in_order = true;
+};
 
+// A newcomer writes an Op (tile.h) or its own multiply, and names pack_a, pack_b and epilogue of
+// pack.h and epilogue.h; vector_kernel<Op> (tile.h) fills in what follows from the Op.
 struct GemmKernel {
-  const char* name;
-  DType acc_dtype;  // f32, f64 or int32
-  int mr, nr;       // tile: rows and columns
-  int granule_k;    // k values in one granule (the unit that the inner loop broadcasts)
-  int granule_bytes;
-  int k_step;                     // packed k is padded with zeros to a multiple of this
-  bool subtracts_surplus;         // multiply needs a_surplus once for each packed stretch of A
-  DType source_dtype;             // of a B that is read as it lies, in either of its two orders
-  uint32_t widened_dtypes = 0;    // the same, widened on the way: a bit (1 << dtype) for each type
-  int column_rows;                // with columns contiguous along k, for at most this many rows
-  int column_k = 1;               // and so many values of k at a time
-  bool interleaves_a = false;     // a tile's packed rows are [granules][rows]
-  bool packs_beside = false;      // multiply takes a CopyWalk from a B of source_dtype
-  bool streams_in_order = false;  // few rows: prefetch B in the order of its addresses
-  bool rows_in_order = true;      // that too where B is contiguous along n
-  uint32_t source_flip = 0;       // bits of a granule of such a B that packing inverts
+  const char* name = nullptr;
+  DType acc_dtype = DType::kInvalid;  // f32, f64 or int32
+  int mr = 0, nr = 0;                 // tile: rows and columns
+  int granule_k = 1;                  // k values in one granule (what the inner loop broadcasts)
+  int granule_bytes = 4;
+  int k_step = 1;                        // packed k is padded with zeros to a multiple of this
+  DType source_dtype = DType::kInvalid;  // of a B that is read as it lies, in either of two orders
+  uint32_t widened_dtypes = 0;  // the same, widened on the way: a bit (1 << dtype) for each type
+  int column_rows = 0;          // with columns contiguous along k, for at most this many rows
+  int column_k = 1;             // and so many values of k at a time
+  bool interleaves_a = false;   // a tile's packed rows are [granules][rows]
+  uint32_t source_flip = 0;     // bits of a granule of such a B that packing inverts
   DType rounded_dtype = DType::kInvalid;  // that multiply can round finished sums to
-  int64_t kept_granules = kMaxGranules;   // of a block of k where all of A is kept packed
-  int pack_cost = 6;                      // multiply-adds that take as long as packing one value
+  Tuning tuning{};
 
   // dst rows of kPackedRowStride granules <- a[rows, k]; interleaved, a granule of each row in
   // turn, in the same memory.
-  void (*pack_a)(const MatrixRef& a, int64_t rows, int64_t k, void* dst);
+  void (*pack_a)(const MatrixRef& a, int64_t rows, int64_t k, void* dst) = nullptr;
   // One panel: dst [granules(k)][nr] granules <- b[k, cols], cols <= nr, the rest zero. What lies
   // ahead_bytes behind each line that is read is prefetched, unless that is 0.
-  void (*pack_b)(const MatrixRef& b, int64_t k, int64_t cols, void* dst, int64_t ahead_bytes);
+  void (*pack_b)(const MatrixRef& b, int64_t k, int64_t cols, void* dst,
+                 int64_t ahead_bytes) = nullptr;
+  void (*multiply)(const TileArgs& args) = nullptr;
+  void (*epilogue)(const EpilogueArgs& args) = nullptr;
   // Where there is one: so many strips of rows of source_dtype, whole steps of k; multiply does it
   // beside the products.
   void (*pack_rows)(RowWalk& walk, int64_t strips) = nullptr;
-  void (*multiply)(const TileArgs& args);
   // Where there is one: all of k at once, from a B of source_dtype as it lies, its columns
   // contiguous along k (whole panels, and k a multiple of k_step), and panels of nr rows of A that
   // pack_b has packed as columns of its transpose. Sums go to tiles [row panel][panel].
   void (*multiply_turned)(const TileArgs& args) = nullptr;
-  void (*epilogue)(const EpilogueArgs& args);
 };
 
 }  // namespace cadre::cpu

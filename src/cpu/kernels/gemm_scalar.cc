@@ -42,51 +42,27 @@ struct LoaderInt8 {
 
 }  // namespace
 
-const GemmKernel kGemmScalarF32 = {.name = "scalar_f32",
-                                   .acc_dtype = DType::kF32,
-                                   .mr = kRows,
-                                   .nr = kNr32,
-                                   .granule_k = 1,
-                                   .granule_bytes = 4,
-                                   .k_step = 1,
-                                   .subtracts_surplus = false,
-                                   .source_dtype = DType::kF32,
-                                   .column_rows = OpF32::kColumnRows,
-                                   .column_k = VecF32::kLanes,
-                                   .pack_cost = 5,
-                                   .pack_a = &pack_a_widen<VecF32>,
-                                   .pack_b = &pack_b_widen<VecF32, kNr32>,
-                                   .multiply = &multiply<OpF32, OpF32>,
-                                   .epilogue = &epilogue_float<VecF32, float, kNr32>};
+const GemmKernel kGemmScalarF32 =
+    vector_kernel<OpF32, OpF32>({.name = "scalar_f32",
+                                 .acc_dtype = DType::kF32,
+                                 .source_dtype = DType::kF32,
+                                 .tuning = {.pack_cost = 5},
+                                 .pack_a = &pack_a_widen<VecF32>,
+                                 .pack_b = &pack_b_widen<VecF32, kNr32>,
+                                 .epilogue = &epilogue_float<VecF32, float, kNr32>});
 
-const GemmKernel kGemmScalarF64 = {.name = "scalar_f64",
-                                   .acc_dtype = DType::kF64,
-                                   .mr = kRows,
-                                   .nr = kNr64,
-                                   .granule_k = 1,
-                                   .granule_bytes = 8,
-                                   .k_step = 1,
-                                   .subtracts_surplus = false,
-                                   .source_dtype = DType::kInvalid,
-                                   .column_rows = 0,
-                                   .pack_a = &pack_a_widen<VecF64>,
-                                   .pack_b = &pack_b_widen<VecF64, kNr64>,
-                                   .multiply = &multiply<OpF64>,
-                                   .epilogue = &epilogue_float<VecF64, double, kNr64>};
+const GemmKernel kGemmScalarF64 =
+    vector_kernel<OpF64>({.name = "scalar_f64",
+                          .acc_dtype = DType::kF64,
+                          .pack_a = &pack_a_widen<VecF64>,
+                          .pack_b = &pack_b_widen<VecF64, kNr64>,
+                          .epilogue = &epilogue_float<VecF64, double, kNr64>});
 
-const GemmKernel kGemmScalarInt8 = {.name = "scalar_int8",
-                                    .acc_dtype = DType::kI32,
-                                    .mr = kRows,
-                                    .nr = kNr32,
-                                    .granule_k = 1,
-                                    .granule_bytes = 4,
-                                    .k_step = 1,
-                                    .subtracts_surplus = false,
-                                    .source_dtype = DType::kInvalid,
-                                    .column_rows = 0,
-                                    .pack_a = &pack_a_from<LoaderInt8>,
-                                    .pack_b = &pack_b_from<LoaderInt8, kNr32>,
-                                    .multiply = &multiply<OpInt8>,
-                                    .epilogue = &epilogue_int32<VecF64, kNr32>};
+const GemmKernel kGemmScalarInt8 =
+    vector_kernel<OpInt8>({.name = "scalar_int8",
+                           .acc_dtype = DType::kI32,
+                           .pack_a = &pack_a_from<LoaderInt8>,
+                           .pack_b = &pack_b_from<LoaderInt8, kNr32>,
+                           .epilogue = &epilogue_int32<VecF64, kNr32>});
 
 }  // namespace cadre::cpu

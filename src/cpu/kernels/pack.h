@@ -162,16 +162,6 @@ constexpr int64_t columns_at_a_time() {
   return kHalf ? Loader::kLanes / 2 : Loader::kLanes;
 }
 
-// Parts of a line are packed two vectors of k at a time, all columns of the panel, so that the
-// lines written stay in L1 until they are full; whole lines all of k at a time, so that lines that
-// are fetched beside the ones read aren't gone before their turn, since with a stride of a power of
-// two those of all columns share one set of L1.
-template <class Loader>
-constexpr int64_t vectors_at_a_time() {
-  constexpr bool kWholeLines = columns_at_a_time<Loader>() * Loader::kGranuleBytes >= 64;
-  return kWholeLines ? kMaxGranules / Loader::kLanes : 2;
-}
-
 // Whole vectors of k of kLanes columns that are contiguous along k, transposed.
 template <class Loader, int kNr>
 void pack_columns(const typename Loader::Elem* src, int64_t col_stride, int64_t k, char* dst,
@@ -209,14 +199,9 @@ void pack_panel_along(const typename Loader::Elem* src, int64_t col_stride, int6
   const int64_t granules = divide_up(k, Loader::kGranuleK);
   const int64_t whole_columns = cols / kLanes * kLanes;
   const int64_t whole_k = k / kStep * kStep;
-  constexpr int64_t kChunk = vectors_at_a_time<Loader>() * kStep;
-  for (int64_t p = 0; p < whole_k; p += kChunk) {
-    const int64_t chunk_k = smaller(kChunk, whole_k - p);
-    char* const d = dst + p / Loader::kGranuleK * kRowBytes;
-    for (int64_t j = 0; j < whole_columns; j += kLanes)
-      pack_columns<Loader, kNr>(src + j * col_stride + p, col_stride, chunk_k,
-                                d + j * Loader::kGranuleBytes, ahead_bytes);
-  }
+  for (int64_t j = 0; j < whole_columns; j += kLanes)
+    pack_columns<Loader, kNr>(src + j * col_stride, col_stride, whole_k,
+                              dst + j * Loader::kGranuleBytes, ahead_bytes);
   for (int64_t j = 0; j < kNr; j += kLanes) {
     const typename Loader::Elem* s = src + j * col_stride;
     char* d = dst + j * Loader::kGranuleBytes;

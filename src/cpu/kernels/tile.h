@@ -355,5 +355,39 @@ void multiply(const TileArgs& args) {
   (void)(multiply_of(static_cast<Sources*>(nullptr)) || ...);
 }
 
+// The type bit of a Source that widens, and how many granules a lane of its columns holds.
+template <class Source>
+constexpr uint32_t widened_dtype() {
+  if constexpr (requires { Source::kDType; }) return 1u << static_cast<int>(Source::kDType);
+  return 0;
+}
+template <class Source>
+constexpr int column_granules() {
+  if constexpr (requires { Source::kColumnGranules; }) return Source::kColumnGranules;
+  return 1;
+}
+constexpr int largest(int a, int b) { return a > b ? a : b; }
+
+// A kernel whose multiply is the loop above: everything that follows from the Op and its Sources.
+// The table names the rest: name, acc_dtype, source_dtype, pack_a, pack_b, epilogue, tuning.
+template <class Op, class... Sources>
+constexpr GemmKernel vector_kernel(GemmKernel kernel) {
+  kernel.mr = Op::kMaxRows;
+  kernel.nr = Op::kVectors * Op::kLanes;
+  kernel.granule_k = kernel.k_step = Op::kGranuleK;
+  kernel.granule_bytes = Op::kGranuleBytes;
+  kernel.widened_dtypes = (0u | ... | widened_dtype<Sources>());
+  if constexpr (sizeof...(Sources) > 0) {
+    kernel.column_rows = Op::kColumnRows;
+    int granules = 1;
+    ((granules = largest(granules, column_granules<Sources>())), ...);
+    kernel.column_k = Op::kLanes * Op::kGranuleK * granules;
+  }
+  kernel.interleaves_a = requires { Op::kInterleavesA; };
+  if constexpr (requires { Op::kSourceFlip; }) kernel.source_flip = Op::kSourceFlip;
+  kernel.multiply = &multiply<Op, Sources...>;
+  return kernel;
+}
+
 }  // namespace
 }  // namespace cadre::cpu
