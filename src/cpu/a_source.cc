@@ -3,26 +3,44 @@
 
 #include <algorithm>
 
+#include "cpu/row_gather.h"
+
 namespace cadre::cpu {
+
+int64_t ASource::gather_bytes(int64_t rows, int64_t k) const {
+  const bool gathers = item_.a_rows.given() || item_.a_cols.given();
+  return gathers ? rows * k * static_cast<int64_t>(size_of(item_.a.dtype)) : 0;
+}
+
+void ASource::pack(int64_t row, int64_t rows, int64_t k0, int64_t k, char* dst) const {
+  const Rectangle rectangle{first_row_ + row, k0, rows, k};
+  const MatrixRef from =
+      item_.a_rows.given()   ? gather_rows(item_.a, item_.a_rows, rectangle, gathered_)
+      : item_.a_cols.given() ? gather_cols(item_.a, item_.a_cols, rectangle, gathered_)
+                             : part(item_.a, first_row_ + row, k0);
+  kernel_.pack_a(from, rows, k, dst);
+}
 
 void ASource::pack_turned(int64_t row, int64_t rows, int64_t k, char* dst,
                           int64_t panel_bytes) const {
+  const MatrixRef& a = item_.a;
+  const MatrixRef turned{a.data, a.dtype, a.col_stride, a.row_stride};
+  const int64_t next_bytes = kernel_.nr * a.row_stride * static_cast<int64_t>(size_of(a.dtype));
   for (int64_t done = 0; done < rows; done += kernel_.nr) {
-    const MatrixRef from = part(a_, row + done, 0);
-    const MatrixRef turned{from.data, from.dtype, from.col_stride, from.row_stride};
-    const int64_t next_bytes =
-        kernel_.nr * from.row_stride * static_cast<int64_t>(size_of(from.dtype));
-    kernel_.pack_b(turned, k, std::min<int64_t>(kernel_.nr, rows - done),
-                   dst + done / kernel_.nr * panel_bytes,
-                   done + int64_t{2} * kernel_.nr <= rows ? next_bytes : 0);
+    pack_panel_of(kernel_, turned, item_.a_cols, item_.a_rows,
+                  {0, first_row_ + row + done, k, std::min<int64_t>(kernel_.nr, rows - done)},
+                  dst + done / kernel_.nr * panel_bytes,
+                  done + int64_t{2} * kernel_.nr <= rows ? next_bytes : 0);
   }
 }
 
 PrefetchWalk ASource::walk(int64_t row, int64_t rows, int64_t k0, int64_t k) const {
-  const auto size = static_cast<int64_t>(size_of(a_.dtype));
-  const char* start = static_cast<const char*>(element_at(a_, row, k0));
-  if (a_.col_stride == 1) return {start, k * size, a_.row_stride * size, rows};
-  if (a_.row_stride == 1) return {start, rows * size, a_.col_stride * size, k};
+  if (gathered_ != nullptr) return {};
+  const MatrixRef a = part(item_.a, first_row_ + row, k0);
+  const auto size = static_cast<int64_t>(size_of(a.dtype));
+  const char* start = static_cast<const char*>(a.data);
+  if (a.col_stride == 1) return {start, k * size, a.row_stride * size, rows};
+  if (a.row_stride == 1) return {start, rows * size, a.col_stride * size, k};
   return {};
 }
 

@@ -1,4 +1,4 @@
-// Where a unit's rows of A come from: packed for the kernel, or asked for ahead of that.
+// Where a unit's rows of A come from, packed for the kernel: consecutive rows, or rows by index.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,24 @@ namespace cadre::cpu {
 class ASource {
  public:
   ASource(const WorkUnit& unit, const GemmKernel& kernel)
-      : kernel_(kernel), a_(part(unit.item->a, unit.m_begin, 0)) {}
+      : kernel_(kernel), item_(*unit.item), first_row_(unit.m_begin) {}
+
+  /// Memory that rows by index pass through, at most `rows` of k values at a time.
+  int64_t gather_bytes(int64_t rows, int64_t k) const;
+  void gather_in(char* memory) { gathered_ = memory; }
 
   /// Rows [row, row + rows) and k values [k0, k0 + k), as the kernel reads them.
-  void pack(int64_t row, int64_t rows, int64_t k0, int64_t k, char* dst) const {
-    kernel_.pack_a(part(a_, row, k0), rows, k, dst);
-  }
+  void pack(int64_t row, int64_t rows, int64_t k0, int64_t k, char* dst) const;
   /// The same rows as panels of columns of the transpose, each panel_bytes long.
   void pack_turned(int64_t row, int64_t rows, int64_t k, char* dst, int64_t panel_bytes) const;
-  /// Their memory.
+  /// Their memory, where it has one stride.
   PrefetchWalk walk(int64_t row, int64_t rows, int64_t k0, int64_t k) const;
 
  private:
   const GemmKernel& kernel_;
-  MatrixRef a_;
+  const GemmItem& item_;
+  int64_t first_row_;
+  char* gathered_ = nullptr;
 };
 
 }  // namespace cadre::cpu

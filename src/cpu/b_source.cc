@@ -6,6 +6,7 @@ namespace cadre::cpu {
 BSource::BSource(const WorkUnit& unit, const GemmKernel& kernel)
     : kernel_(kernel),
       b_(part(unit.item->b, 0, unit.n_begin)),
+      index_(unit.item->b_rows),
       packed_(unit.packed),
       cols_(unit.n_end - unit.n_begin),
       first_panel_(unit.n_begin / kernel.nr),

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cpu/panel_sizes.h"
+#include "cpu/row_gather.h"
 #include "cpu/work_units.h"
 
 namespace cadre::cpu {
@@ -25,9 +26,9 @@ class BSource {
   int64_t column_bytes() const { return b_.col_stride * element_bytes(); }
 
   bool is_packed() const { return packed_ != nullptr; }
-  /// In memory of the caller, columns next to each other or contiguous along k.
-  bool lies_in_rows() const { return !is_packed() && b_.col_stride == 1; }
-  bool lies_in_columns() const { return !is_packed() && b_.row_stride == 1 && b_.col_stride != 1; }
+  /// Columns next to each other, or contiguous along k.
+  bool lies_in_rows() const { return is_strided() && b_.col_stride == 1; }
+  bool lies_in_columns() const { return is_strided() && b_.row_stride == 1 && b_.col_stride != 1; }
   /// The kernel can read rows of B as they lie.
   bool reads_rows() const { return lies_in_rows() && takes_dtype(); }
   /// The same for columns: for at most so many rows of A, 0 where it can't. That pays where B comes
@@ -66,7 +67,8 @@ class BSource {
 
   /// Packs one panel; what lies ahead_bytes behind each line that is read is prefetched.
   void pack(int64_t k0, int64_t k, int64_t panel, char* dst, int64_t ahead_bytes) const {
-    kernel_.pack_b(part(b_, k0, panel * kernel_.nr), k, panel_cols(panel), dst, ahead_bytes);
+    pack_panel_of(kernel_, b_, index_, {}, {k0, panel * kernel_.nr, k, panel_cols(panel)}, dst,
+                  ahead_bytes);
   }
   /// Panels from [k0, panel] on, for a row tile to read where they lie and, given memory, to leave
   /// behind packed.
@@ -75,6 +77,8 @@ class BSource {
   PrefetchWalk walk(int64_t k0, int64_t k, int64_t panel, int64_t panels) const;
 
  private:
+  /// In memory of the caller, rows of B one stride apart.
+  bool is_strided() const { return !is_packed() && !index_.given(); }
   bool takes_dtype() const {
     return b_.dtype == kernel_.source_dtype ||
            (kernel_.widened_dtypes >> static_cast<int>(b_.dtype) & 1) != 0;
@@ -82,6 +86,7 @@ class BSource {
 
   const GemmKernel& kernel_;
   MatrixRef b_;
+  const RowIndex& index_;
   const PackedMatrix* packed_;
   int64_t cols_, first_panel_;
   bool resident_;

@@ -58,7 +58,7 @@ class SharedPanels {
     const auto index = static_cast<size_t>(next - first_panel_.begin()) - 1;
     const Matrix& matrix = matrices_[index];
     const int64_t inside = number - first_panel_[index];
-    pack_panel(matrix.layout, matrix.item->b, inside / matrix.layout.panels(),
+    pack_panel(matrix.layout, matrix.item->b, matrix.item->b_rows, inside / matrix.layout.panels(),
                inside % matrix.layout.panels(), data_ + matrix.offset_bytes);
   }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cadre/status.h"
 #include "plan/operands.h"
 #include "plan/problem.h"
 
@@ -24,6 +25,15 @@ struct VectorRef {
   int64_t stride = 0;
 };
 
+/// Rows of an operand by index, in host memory and in range; data is null where row i is row i.
+struct RowIndex {
+  const void* data = nullptr;
+  DType dtype = DType::kInvalid;
+  int64_t stride = 0;
+
+  bool given() const { return data != nullptr; }
+};
+
 /// D = row_scale * (alpha * A @ B + bias_scale * bias) + beta * C, with A [m,k] and B [k,n].
 /// C is not read where beta is 0. An item may have m, n or k of 0.
 struct GemmItem {
@@ -31,6 +41,9 @@ struct GemmItem {
   int64_t n = 0;
   int64_t k = 0;
   MatrixRef a{}, b{}, c{}, d{};
+  RowIndex a_rows{};       ///< [m]: row i of A is row a_rows[i] of a
+  RowIndex a_cols{};       ///< [k]: the same for columns, where A is rows transposed
+  RowIndex b_rows{};       ///< [k]
   VectorRef bias{};        ///< [n]
   VectorRef bias_scale{};  ///< [m]
   VectorRef row_scale{};   ///< [m]
@@ -43,6 +56,9 @@ struct LoweredCall {
   std::vector<GemmItem> items;
   std::vector<GemmItem> zero_rows;  ///< only m, n and d are set
 };
+
+/// Rows that are taken by index and covered by a local group must lie in their operand.
+Status check_row_indices(const plan::Problem& problem, const plan::Operands& operands);
 
 /// Reads offsets, scalars and pointer lists, all in host memory and already checked, into items.
 void lower(const plan::Problem& problem, const plan::Operands& operands, LoweredCall* call);

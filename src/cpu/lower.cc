@@ -2,7 +2,9 @@
 #include <algorithm>
 
 #include "core/convert.h"
+#include "core/text.h"
 #include "cpu/gemm_item.h"
+#include "plan/group_offsets.h"
 #include "plan/grouped_dims.h"
 
 namespace cadre::cpu {
@@ -40,6 +42,17 @@ MatrixRef matrix_of(const GroupedTensor& tensor, int64_t group, int64_t row_begi
           tensor.col_stride};
 }
 
+/// Rows [begin, ...) of an operand, the whole of it where they are taken by index.
+MatrixRef rows_of(const GroupedTensor& tensor, const TensorView& index, int64_t begin) {
+  return rows_from(tensor, index.given() ? 0 : begin);
+}
+
+RowIndex index_from(const TensorView& index, int64_t begin) {
+  if (!index.given()) return {};
+  return {advance(index.data, index.dtype, begin * index.strides[0]), index.dtype,
+          index.strides[0]};
+}
+
 VectorRef vector_from(const TensorView& view, int64_t begin) {
   if (!view.given()) return {};
   return {advance(view.data, view.dtype, begin * view.strides[0]), view.dtype, view.strides[0]};
@@ -58,7 +71,8 @@ void lower_gmm(const Problem& p, const Operands& operands, LoweredCall* call) {
     const int64_t end = offsets[static_cast<size_t>(first + i + 1)];
     if (begin == end) continue;
     GemmItem item{.m = end - begin, .n = p.n, .k = p.k, .group = i};
-    item.a = rows_from(operands.lhs, begin);
+    item.a = rows_of(operands.lhs, operands.lhs_index, begin);
+    item.a_rows = index_from(operands.lhs_index, begin);
     item.b = matrix_of(operands.rhs, i, 0);
     if (p.transpose_rhs) item.b = transposed(item.b);
     item.c = matrix_of(operands.epilogue.c, i, begin);
@@ -93,8 +107,10 @@ void lower_tgmm(const Problem& p, const Operands& operands, LoweredCall* call) {
     const int64_t begin = offsets[static_cast<size_t>(first + i)];
     const int64_t end = offsets[static_cast<size_t>(first + i + 1)];
     GemmItem item{.m = p.k, .n = p.n, .k = end - begin, .group = i};
-    item.a = transposed(rows_from(operands.lhs, begin));
-    item.b = rows_from(operands.rhs, begin);
+    item.a = transposed(rows_of(operands.lhs, operands.lhs_index, begin));
+    item.a_cols = index_from(operands.lhs_index, begin);
+    item.b = rows_of(operands.rhs, operands.rhs_index, begin);
+    item.b_rows = index_from(operands.rhs_index, begin);
     item.c = matrix_of(operands.epilogue.c, i, 0);
     item.d = matrix_of(operands.out, i, 0);
     item.alpha = scalar_of(operands.epilogue.alpha, i);
@@ -151,7 +167,28 @@ void drop_strides_of_nothing(GemmItem* item) {
   }
 }
 
+Status check_index(const Problem& problem, const Operands& operands, std::string_view name,
+                   const TensorView& index, int64_t rows) {
+  if (!index.given()) return {};
+  const int64_t first = operands.group_offset.value;
+  const int64_t begin = operands.host_offsets[static_cast<size_t>(first)];
+  const int64_t end = operands.host_offsets[static_cast<size_t>(first + problem.num_local_groups)];
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t row = plan::read_index(index.data, index.dtype, i * index.strides[0]);
+    if (row >= 0 && row < rows) continue;
+    return Status::invalid(text(name_of(problem.op), ": ", name, "_rows[", i, "] = ", row,
+                                ", expected 0 to ", rows - 1, " (", name, " has ", rows, " rows)"));
+  }
+  return {};
+}
+
 }  // namespace
+
+Status check_row_indices(const Problem& problem, const Operands& operands) {
+  Status status = check_index(problem, operands, "lhs", operands.lhs_index, problem.lhs_rows.rows);
+  if (!status.ok()) return status;
+  return check_index(problem, operands, "rhs", operands.rhs_index, problem.rhs_rows.rows);
+}
 
 void lower(const Problem& problem, const Operands& operands, LoweredCall* call) {
   switch (problem.op) {

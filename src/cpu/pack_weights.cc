@@ -82,7 +82,7 @@ Status make_packed_weights(const detail::ContextState& context, const PackWeight
   for_each_index(threads, rhs.num_groups * panels_of_group, [&](int64_t i) {
     const int64_t group = i / panels_of_group;
     const int64_t inside = i % panels_of_group;
-    pack_panel(layout, matrix_of(args, group), inside / panels, inside % panels,
+    pack_panel(layout, matrix_of(args, group), {}, inside / panels, inside % panels,
                data + group * group_bytes);
   });
   *packed = std::move(state);

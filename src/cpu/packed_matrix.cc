@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "cpu/panel_sizes.h"
+#include "cpu/row_gather.h"
 
 namespace cadre::cpu {
 namespace {
@@ -37,11 +38,12 @@ PackedLayout make_packed_layout(const GemmKernel& kernel, const Blocking& blocki
   return {&kernel, k, n, static_cast<int64_t>(std::bit_floor(granules)) * kernel.granule_k};
 }
 
-void pack_panel(const PackedLayout& layout, const MatrixRef& b, int64_t block, int64_t panel,
-                char* data) {
-  const GemmKernel& kernel = *layout.kernel;
-  kernel.pack_b(part(b, block * layout.k_block, panel * kernel.nr), layout.k_of(block),
-                std::min<int64_t>(kernel.nr, layout.n - panel * kernel.nr),
+void pack_panel(const PackedLayout& layout, const MatrixRef& b, const RowIndex& rows, int64_t block,
+                int64_t panel, char* data) {
+  const int nr = layout.kernel->nr;
+  pack_panel_of(*layout.kernel, b, rows, {},
+                {block * layout.k_block, panel * nr, layout.k_of(block),
+                 std::min<int64_t>(nr, layout.n - panel * nr)},
                 data + layout.offset_bytes(block, panel), 0);
 }
 

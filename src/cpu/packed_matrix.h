@@ -28,9 +28,10 @@ struct PackedLayout {
 PackedLayout make_packed_layout(const GemmKernel& kernel, const Blocking& blocking, int64_t k,
                                 int64_t n);
 
-/// Packs one panel of one block of `b` ([k, n]) to its place in `data`.
-void pack_panel(const PackedLayout& layout, const MatrixRef& b, int64_t block, int64_t panel,
-                char* data);
+/// Packs one panel of one block of `b` ([k, n], its rows by index if there is one) to its place in
+/// `data`.
+void pack_panel(const PackedLayout& layout, const MatrixRef& b, const RowIndex& rows, int64_t block,
+                int64_t panel, char* data);
 
 struct PackedMatrix {
   PackedLayout layout;

@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "cpu/gemm_item.h"
 #include "cpu/reference_rows.h"
+#include "plan/group_offsets.h"
 
 namespace cadre::cpu {
 namespace {
@@ -31,17 +32,27 @@ int32_t int_at(const MatrixRef& matrix, int64_t row, int64_t col) {
   return value;
 }
 
+int64_t row_at(const RowIndex& index, int64_t i) {
+  return index.given() ? plan::read_index(index.data, index.dtype, i * index.stride) : i;
+}
+
 double float_product(const GemmItem& item, int64_t row, int64_t col) {
   double sum = 0;
-  for (int64_t i = 0; i < item.k; ++i) sum += value_at(item.a, row, i) * value_at(item.b, i, col);
+  const int64_t a_row = row_at(item.a_rows, row);
+  for (int64_t i = 0; i < item.k; ++i) {
+    sum += value_at(item.a, a_row, row_at(item.a_cols, i)) *
+           value_at(item.b, row_at(item.b_rows, i), col);
+  }
   return sum;
 }
 
 /// Sums modulo 2^32, read as a signed number.
 int32_t int_product(const GemmItem& item, int64_t row, int64_t col) {
   uint32_t sum = 0;
+  const int64_t a_row = row_at(item.a_rows, row);
   for (int64_t i = 0; i < item.k; ++i) {
-    sum += static_cast<uint32_t>(int_at(item.a, row, i) * int_at(item.b, i, col));
+    sum += static_cast<uint32_t>(int_at(item.a, a_row, row_at(item.a_cols, i)) *
+                                 int_at(item.b, row_at(item.b_rows, i), col));
   }
   return static_cast<int32_t>(sum);
 }
@@ -111,6 +122,7 @@ class ReferenceBackend final : public plan::Backend {
   Status run(detail::ContextState& /*context*/, const plan::Problem& problem,
              const plan::Config& /*config*/, const plan::Operands& operands,
              const CallOptions& /*options*/) const override {
+    if (Status status = check_row_indices(problem, operands); !status.ok()) return status;
     LoweredCall call;
     lower(problem, operands, &call);
     for (const GemmItem& item : call.items) multiply(item);

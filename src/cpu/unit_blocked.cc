@@ -149,11 +149,13 @@ bool BlockedUnit::run() {
   const int64_t sizes[] = {
       keeps_a_ ? k_blocks_ * rows.rows() * a_row_bytes(kernel) : a_tile_bytes(kernel),
       b.is_packed() ? 0 : block_bytes * (packs_beside_ ? 2 : 1),
-      acc_bytes * (k_blocks_ > 1 ? rows.count() : 1), out.bias_bytes()};
+      acc_bytes * (k_blocks_ > 1 ? rows.count() : 1), out.bias_bytes(),
+      a.gather_bytes(kernel.mr, k_block_)};
   char* pieces[std::size(sizes)];
   if (!take_scratch(sizes, pieces)) return false;
   a_memory_ = pieces[0], acc_ = pieces[2];
   out.widen_bias(pieces[3]);
+  if (sizes[4] > 0) a.gather_in(pieces[4]);
 
   char* packed = pieces[1];
   char* other = packed + (packs_beside_ ? block_bytes : 0);

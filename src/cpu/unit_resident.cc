@@ -54,11 +54,13 @@ bool ResidentUnit::run() {
   const int64_t acc_panels = streams ? b.panels() : piece_.panels;
   const int64_t sizes[] = {segments * rows.count() * a_tile_bytes(kernel),
                            b.is_packed() ? 0 : b.panel_bytes(piece_.k),
-                           acc_panels * rows.count() * acc_tile_bytes(kernel), out.bias_bytes()};
+                           acc_panels * rows.count() * acc_tile_bytes(kernel), out.bias_bytes(),
+                           a.gather_bytes(kernel.mr, segment_k())};
   char* pieces[std::size(sizes)];
   if (!take_scratch(sizes, pieces)) return false;
   a_packed_ = pieces[0], b_packed_ = pieces[1], acc_ = pieces[2];
   out.widen_bias(pieces[3]);
+  if (sizes[4] > 0) a.gather_in(pieces[4]);
 
   // A: all rows, in segments of k that a packed row can hold.
   for (int64_t segment = 0; segment < segments; ++segment) {

@@ -62,8 +62,8 @@ bool stays_resident(const GemmItem& item, const GemmPlan& plan) {
 /// The kernel can take B as it lies as the left factor of a product turned over.
 bool is_turned(const GemmItem& item, const PackedMatrix* packed, const GemmKernel& kernel) {
   return kernel.multiply_turned != nullptr && packed == nullptr && item.k > 0 &&
-         item.b.dtype == kernel.source_dtype && item.b.row_stride == 1 && item.b.col_stride != 1 &&
-         item.k % kernel.k_step == 0 && item.n % kernel.nr == 0;
+         !item.b_rows.given() && item.b.dtype == kernel.source_dtype && item.b.row_stride == 1 &&
+         item.b.col_stride != 1 && item.k % kernel.k_step == 0 && item.n % kernel.nr == 0;
 }
 
 int64_t wanted_units(const GemmItem& item, double total, const GemmPlan& plan) {

@@ -11,6 +11,7 @@
 #include "core/convert.h"
 #include "cpu/gemm_driver.h"
 #include "cpu/isa.h"
+#include "unit/indexed_rows.h"
 #include "unit/small_blocks.h"
 
 namespace cadre::cpu {
@@ -176,6 +177,10 @@ TEST_P(EmulatedAmx, ScalesBothLayouts) {
 
 TEST_P(EmulatedAmx, GivesTheSameBitsInBlocksOfAnySize) {
   SmallBlocks(kernel(), GetParam(), GetParam()).check();
+}
+
+TEST_P(EmulatedAmx, RowsByIndexGiveTheBitsOfRowsCopiedFirst) {
+  IndexedRows(kernel(), GetParam(), GetParam()).check();
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, EmulatedAmx, testing::Values(DType::kBF16, DType::kI8, DType::kF32),
