@@ -26,10 +26,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 STRUCTS = ROOT / "bindings/python/cadre/_structs.py"
 ROWS = {"cuda": ROOT / "bench/results/h200/cuda.json", "cpu": ROOT / "bench/results/zen4/cpu.json"}
-#: Pinned in random cases on a GPU, so that every shape is compared; a refusal must be the same from both libraries.
-GMM_KERNELS = [
-    f"sm90/gmm_{shape}" for shape in ("256x192", "128x192", "128x192_c", "128x256", "128x64")
-]
+#: Kernels pinned in random cases on a GPU, so that every shape is compared; a refusal must be the same from both.
+GMM_KERNELS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Case:
     beta: float = 0.0
     has_c: bool = False
     listed: str = ""  # "", "host" or "device": rhs (gmm) or out (tgmm) as a list of pointers
-    kernel: str = ""
+    kernel: int | str | None = None  # pinned: a name, or which of the library's Hopper kernels of gmm
     threads: int = 0
     pad: int = 0  # columns between the rows of out
 
@@ -161,7 +159,7 @@ def random_case(index, random, device):
         beta=float(pick(1.0, 0.5)) if accumulates else 0.0,
         has_c=accumulates and flip(),
         listed=pick("", "", "host", "device") if device == "cuda" else pick("", "host"),
-        kernel=pick("", *GMM_KERNELS) if op == "gmm" and device == "cuda" else "",
+        kernel=pick(None, *range(GMM_KERNELS)) if op == "gmm" and device == "cuda" else None,
         pad=-n % 8 if uneven else 0,
     )
 
@@ -251,12 +249,23 @@ class Library:
             function = getattr(self.library, name)
             function.restype, function.argtypes = result, arguments
         self.contexts = {}
+        self.kernel_names = None
 
     def version(self):
         return self.library.cadre_version().decode()
 
     def message(self):
         return self.library.cadre_status_message().decode()
+
+    def gmm_kernels(self):
+        """Names of the Hopper kernels of gmm, which differ between builds: an unknown one is answered with all."""
+        if self.kernel_names is None:
+            case = Case("unknown kernel", "gmm", "f32", 8, 8, (1,), kernel="?")
+            operands = Operands(self.torch, case, self.device, 0)
+            self.prepare(operands, operands.new_out())()
+            names = self.message().split("expected one of ")[1].split(", ")
+            self.kernel_names = [name for name in names if name.startswith("sm90/gmm_")]
+        return self.kernel_names
 
     def context(self, threads):
         if threads not in self.contexts:
@@ -348,7 +357,8 @@ class Library:
         options = self.new(s.CallOptions)
         if self.device == "cuda":
             options.stream = self.torch.cuda.current_stream().cuda_stream
-        options.config = case.kernel.encode() or None
+        name = self.gmm_kernels()[case.kernel] if isinstance(case.kernel, int) else case.kernel
+        options.config = None if name is None else name.encode()
         args.options = kept(options)
         function = self.library.cadre_gmm if is_gmm else self.library.cadre_tgmm
         context, pointer = self.context(case.threads), byref(args)

@@ -56,8 +56,8 @@ for case in GmmContract.{TransposedWeights,BiasAndScales}/sm90_192x256_bf16_bf16
   GmmContract.TailRowsAreZeroOrUntouched/sm90_ragged_bf16_bf16_bf16 \
   TgmmContract.{AnyStrides,AlphaBetaAndC}/sm90_ragged_bf16_bf16_bf16 \
   TgmmContract.{EmptyGroupsGiveBetaC,PointerLists}/sm90_ragged_f16_f16_f32 \
-  HopperFaults.BadSizesInGmm/sm90_{256x192,128x192_c,128x256,128x64} HopperTgmmFaults.BadSizesInTgmm/sm90 \
-  HopperGraph.GmmOfManyTilesReplays/sm90{,_128x64} HopperTgmmGraph.TgmmOfManyTilesReplays/sm90; do
+  HopperFaults.BadSizesInGmm/sm90_{192x256,192x128_c,256x128,64x128} HopperTgmmFaults.BadSizesInTgmm/sm90 \
+  HopperGraph.GmmOfManyTilesReplays/sm90{,_64x128} HopperTgmmGraph.TgmmOfManyTilesReplays/sm90; do
   hopper+=":All/$case"
 done
 

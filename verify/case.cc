@@ -79,6 +79,8 @@ std::string to_string(const Case& c) {
     if (c.num_local_groups >= 0)
       out += text(", local ", c.num_local_groups, " from ", c.group_offset);
   }
+  if (c.lhs_rows >= 0) out += text(", lhs rows ", name_of(c.rows_dtype), " of ", c.lhs_rows);
+  if (c.rhs_rows >= 0) out += text(", rhs rows ", name_of(c.rows_dtype), " of ", c.rhs_rows);
   if (c.sizes_on_device) out += ", sizes on the device";
   if (c.transpose_lhs) out += ", transposed lhs";
   if (c.transpose_rhs) out += ", transposed rhs";

@@ -77,6 +77,12 @@ struct Case {
   bool dbias = true;         ///< bias_grad alone
   bool dbias_scale = false;  ///< bias_grad alone
 
+  /// Rows that the operand has in memory where the product's are taken by index (gmm's and tgmm's
+  /// lhs, tgmm's rhs); -1: its rows are the product's.
+  int64_t lhs_rows = -1;
+  int64_t rhs_rows = -1;
+  DType rows_dtype = DType::kI32;
+
   Layout lhs_layout{}, rhs_layout{}, out_layout{}, c_layout{}, bias_layout{};
   int64_t vector_stride = 1;     ///< of bias_scale, row_scale, alpha, beta and dbias_scale
   int64_t nan_group = -1;        ///< a local group with NaN among its inputs

@@ -26,6 +26,10 @@ GroupOffset offset_of(const Case& c, const CaseData& data) {
   return {value.data, value.dtype, value.device};
 }
 
+TensorView view(const std::optional<IndexMatrix>& index) {
+  return index ? index->vector_view() : TensorView{};
+}
+
 TensorView view(const std::optional<PlacedTensor>& tensor) {
   return tensor ? tensor->vector_view() : TensorView{};
 }
@@ -62,6 +66,7 @@ GmmArgs gmm_args(const Case& c, const CaseData& data) {
           .rhs = data.rhs->tensor(),
           .group_sizes = data.sizes->sizes(),
           .out = data.out->tensor(most_rows(c)),
+          .lhs_rows = view(data.lhs_index),
           .transpose_rhs = c.transpose_rhs,
           .alpha = factors.alpha,
           .beta = factors.beta,
@@ -81,6 +86,8 @@ TgmmArgs tgmm_args(const Case& c, const CaseData& data) {
           .rhs = data.rhs->matrix_view(),
           .group_sizes = data.sizes->sizes(),
           .out = data.out->tensor(),
+          .lhs_rows = view(data.lhs_index),
+          .rhs_rows = view(data.rhs_index),
           .alpha = factors.alpha,
           .beta = factors.beta,
           .accumulate = c.accumulate,

@@ -2,6 +2,7 @@
 #include "verify/case_data.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 
@@ -112,8 +113,8 @@ class Filler {
     }
     Layout rows = c_.lhs_layout;
     rows.form = Placement::kRows;
-    emplace(data_.lhs, c_.lhs, {{c_.m, c_.op == Op::kBiasGrad ? c_.n : c_.k}}, rows);
-    fill_rows(*data_.lhs, 0, c_.local_begin(), c_.local_end());
+    make_rows(data_.lhs, data_.lhs_index, c_.lhs, c_.op == Op::kBiasGrad ? c_.n : c_.k, c_.lhs_rows,
+              rows);
     if (c_.op == Op::kGmm) make_gmm();
     if (c_.op == Op::kTgmm) make_tgmm();
     if (c_.op == Op::kBiasGrad) make_bias_grad();
@@ -127,6 +128,23 @@ class Filler {
     }
     if (c_.bias_scale) make_row_vector(data_.bias_scale);
     if (c_.row_scale) make_row_vector(data_.row_scale);
+  }
+
+  /// An operand of one row for each of the product, or of `by_index` rows that an index picks from.
+  void make_rows(std::optional<PlacedTensor>& slot, std::optional<IndexMatrix>& index, DType dtype,
+                 int64_t cols, int64_t by_index, const Layout& layout) {
+    emplace(slot, dtype, {{by_index < 0 ? c_.m : by_index, cols}}, layout);
+    if (by_index < 0) return fill_rows(*slot, 0, c_.local_begin(), c_.local_end());
+    index.emplace(memory_, c_.rows_dtype, c_.m, 1,
+                  IndexMatrix::Strides{std::abs(c_.vector_stride), 0});
+    std::vector<bool> filled(static_cast<size_t>(by_index));
+    for (int64_t row = 0; row < c_.m; ++row) {
+      const int64_t from = random_.chance(0.1) ? -1 : random_.between(0, by_index - 1);
+      index->set(row, 0, by_index == 0 ? -1 : from);
+      if (from < 0 || by_index == 0 || row < c_.local_begin() || row >= c_.local_end()) continue;
+      if (!filled[static_cast<size_t>(from)]) fill_rows(*slot, 0, from, from + 1);
+      filled[static_cast<size_t>(from)] = true;
+    }
   }
 
   void make_row_vector(std::optional<PlacedTensor>& slot) {
@@ -153,8 +171,7 @@ class Filler {
   void make_tgmm() {
     Layout rows = c_.rhs_layout;
     rows.form = Placement::kRows;
-    emplace(data_.rhs, c_.rhs, {{c_.m, c_.n}}, rows);
-    fill_rows(*data_.rhs, 0, c_.local_begin(), c_.local_end());
+    make_rows(data_.rhs, data_.rhs_index, c_.rhs, c_.n, c_.rhs_rows, rows);
     make_results(Shapes(static_cast<size_t>(groups_), {c_.k, c_.n}), {c_.k, c_.n});
   }
 
@@ -233,6 +250,16 @@ double CaseData::alpha_of(int64_t group) const {
   return alpha_values ? alpha_values->before(0, 0, group) : alpha;
 }
 
+double CaseData::lhs_value(int64_t matrix, int64_t row, int64_t col) const {
+  const int64_t from = lhs_index ? lhs_index->before(row, 0) : row;
+  return from < 0 ? 0.0 : lhs->before(matrix, from, col);
+}
+
+double CaseData::rhs_value(int64_t matrix, int64_t row, int64_t col) const {
+  const int64_t from = rhs_index ? rhs_index->before(row, 0) : row;
+  return from < 0 ? 0.0 : rhs->before(matrix, from, col);
+}
+
 double CaseData::beta_of(int64_t group) const {
   return beta_values ? beta_values->before(0, 0, group) : beta;
 }
@@ -242,12 +269,18 @@ void CaseData::upload() {
                        &alpha_values, &beta_values}) {
     if (*tensor) (*tensor)->upload();
   }
+  for (auto* index : {&lhs_index, &rhs_index}) {
+    if (*index) (*index)->upload();
+  }
 }
 
 void CaseData::download() {
   for (auto* tensor : {&lhs, &rhs, &out, &c, &bias, &bias_scale, &row_scale, &dbias_scale,
                        &alpha_values, &beta_values}) {
     if (*tensor) (*tensor)->download();
+  }
+  for (auto* index : {&lhs_index, &rhs_index}) {
+    if (*index) (*index)->download();
   }
 }
 
@@ -267,6 +300,8 @@ std::vector<std::string> CaseData::changed_inputs() const {
   look("row_scale", row_scale);
   look("alpha", alpha_values);
   look("beta", beta_values);
+  if (lhs_index && !lhs_index->unchanged()) changed.emplace_back("lhs_rows changed");
+  if (rhs_index && !rhs_index->unchanged()) changed.emplace_back("rhs_rows changed");
   return changed;
 }
 

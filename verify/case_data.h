@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "verify/case.h"
+#include "verify/index_matrix.h"
 #include "verify/placed_tensor.h"
 
 namespace cadre::verify {
@@ -17,9 +18,13 @@ struct CaseData {
   double alpha = 1;
   double beta = 0;
   std::optional<IndexArray> sizes, offset;
+  std::optional<IndexMatrix> lhs_index, rhs_index;  ///< one column each
 
   double alpha_of(int64_t group) const;
   double beta_of(int64_t group) const;
+  /// Element of lhs or rhs as the product sees it: 0 in a row that no index names.
+  double lhs_value(int64_t matrix, int64_t row, int64_t col) const;
+  double rhs_value(int64_t matrix, int64_t row, int64_t col) const;
   /// C's tensor: `c` where it has memory of its own, `out` otherwise.
   const PlacedTensor& c_tensor() const { return c ? *c : *out; }
 

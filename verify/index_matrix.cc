@@ -17,6 +17,10 @@ void IndexMatrix::set(int64_t row, int64_t col, int64_t value) {
   std::memcpy(buffer_->before() + offset_bytes(row, col), &value, size_of(dtype_));
 }
 
+int64_t IndexMatrix::before(int64_t row, int64_t col) const {
+  return plan::read_index(buffer_->before() + offset_bytes(row, col), dtype_, 0);
+}
+
 int64_t IndexMatrix::after(int64_t row, int64_t col) const {
   return plan::read_index(buffer_->after() + offset_bytes(row, col), dtype_, 0);
 }

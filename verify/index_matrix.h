@@ -23,6 +23,7 @@ class IndexMatrix {
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
   void set(int64_t row, int64_t col, int64_t value);
+  int64_t before(int64_t row, int64_t col) const;
   int64_t after(int64_t row, int64_t col) const;
 
   void upload() { buffer_->upload(); }

@@ -81,10 +81,10 @@ Expected expected_product(const Case& c, const CaseData& data, int64_t group, in
   const Terms t = terms_of(c, group, row, col);
   Sum acc;
   for (int64_t i = 0; i < t.count; ++i) {
-    acc.add(data.lhs->before(t.lhs_matrix, t.lhs_row + i * t.lhs_row_step,
-                             t.lhs_col + i * t.lhs_col_step) *
-            data.rhs->before(t.rhs_matrix, t.rhs_row + i * t.rhs_row_step,
-                             t.rhs_col + i * t.rhs_col_step));
+    acc.add(data.lhs_value(t.lhs_matrix, t.lhs_row + i * t.lhs_row_step,
+                           t.lhs_col + i * t.lhs_col_step) *
+            data.rhs_value(t.rhs_matrix, t.rhs_row + i * t.rhs_row_step,
+                           t.rhs_col + i * t.rhs_col_step));
   }
   const bool both_int8 = c.lhs == DType::kI8 && c.rhs == DType::kI8;
   if (both_int8) {

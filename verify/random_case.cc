@@ -102,6 +102,7 @@ class Generator {
     case_.sizes_on_device = random_.chance(0.5);
     if (random_.chance(0.25)) case_.vector_stride = random_.pick<int64_t>({2, 3, -1});
     if (case_.op == Op::kGmm) case_.packed_weights = random_.chance(0.2);
+    choose_row_sources();
     return case_;
   }
 
@@ -122,6 +123,13 @@ class Generator {
     case_.bias_dtype = random_float(random_);
     case_.scale_dtype = random_float(random_);
     if (random_.chance(0.1)) case_.precision = Precision::kTf32;
+  }
+
+  void choose_row_sources() {
+    if (case_.nan_group >= 0 || (case_.op != Op::kGmm && case_.op != Op::kTgmm)) return;
+    if (random_.chance(0.2)) case_.lhs_rows = random_.between(1, 40);
+    if (case_.op == Op::kTgmm && random_.chance(0.2)) case_.rhs_rows = random_.between(1, 40);
+    case_.rows_dtype = random_.pick({DType::kI32, DType::kI64});
   }
 
   void choose_ragged_dims() {

@@ -214,6 +214,7 @@ typedef struct cadre_gmm_args {
   const cadre_grouped_tensor* bias; /* [g, n]: cadre_grouped_vectors */
   const cadre_tensor* bias_scale;   /* [m] */
   const cadre_tensor* row_scale;    /* [m] */
+  const cadre_tensor* lhs_rows; /* [m] of i32 or i64: row r is lhs[lhs_rows[r]], or zeros for -1 */
   int64_t group_offset;
   const void* group_offset_on_device; /* one integer of group_offset_dtype; NULL: the host value */
   cadre_dtype group_offset_dtype;
@@ -242,6 +243,8 @@ typedef struct cadre_tgmm_args {
   int64_t group_offset;
   const void* group_offset_on_device;
   cadre_dtype group_offset_dtype;
+  const cadre_tensor* lhs_rows; /* [m] of i32 or i64: row r is lhs[lhs_rows[r]], or zeros for -1 */
+  const cadre_tensor* rhs_rows; /* the same for rhs */
   const cadre_call_options* options;
 } cadre_tgmm_args;
 

@@ -18,11 +18,13 @@ enum class Tail : int32_t {
 
 /// out[r] = row_scale[r] * (alpha_g * (lhs[r] @ rhs_g) + bias_scale[r] * bias_g) + beta_g * c[r]
 struct GmmArgs {
-  TensorView lhs{};          ///< [m, k]
+  TensorView lhs{};          ///< [m, k], or [rows, k] with lhs_rows
   GroupedTensor rhs{};       ///< [g, k, n], or [g, n, k] with transpose_rhs; stacked or a list
   GroupSizes group_sizes{};  ///< at least g entries, their sum at most m
   GroupedTensor out{};       ///< [m, n], or a list of [rows of group, n]
 
+  /// [m] of i32 or i64: row r of the product is row lhs_rows[r] of lhs, or zeros where that is -1.
+  TensorView lhs_rows{};
   bool transpose_rhs = false;
   GroupScalars alpha = 1.0;  ///< by local group
   GroupScalars beta = 0.0;   ///< by local group; c is never read where beta is 0

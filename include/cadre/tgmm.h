@@ -9,11 +9,14 @@ namespace cadre {
 /// out_i = alpha_i * (lhs[rows_i]^T @ rhs[rows_i]) + beta_i * c_i; an empty group gives beta_i *
 /// c_i.
 struct TgmmArgs {
-  TensorView lhs{};          ///< [m, k]
-  TensorView rhs{};          ///< [m, n]
+  TensorView lhs{};          ///< [m, k], or [rows, k] with lhs_rows
+  TensorView rhs{};          ///< [m, n], or [rows, n] with rhs_rows
   GroupSizes group_sizes{};  ///< at least g entries, their sum at most m
   GroupedTensor out{};       ///< [g, k, n], stacked or a list; g is the number of local groups
 
+  /// [m] of i32 or i64: row r of the product is row lhs_rows[r] of lhs, or zeros where that is -1.
+  TensorView lhs_rows{};
+  TensorView rhs_rows{};  ///< the same for rhs
   GroupScalars alpha = 1.0;
   GroupScalars beta = 0.0;       ///< c is never read where beta is 0
   bool accumulate = false;       ///< the same as beta = 1

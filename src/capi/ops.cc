@@ -26,6 +26,7 @@ Status to_cpp(const cadre_gmm_args* given, GmmArgs* args) {
   args->bias = capi::grouped(c.bias);
   args->bias_scale = capi::tensor(c.bias_scale);
   args->row_scale = capi::tensor(c.row_scale);
+  args->lhs_rows = capi::tensor(c.lhs_rows);
   args->tail = static_cast<Tail>(c.tail);
   args->group_offset = capi::group_offset(c.group_offset, c.group_offset_on_device,
                                           c.group_offset_dtype, args->lhs.device);
@@ -41,6 +42,8 @@ Status to_cpp(const cadre_tgmm_args* given, TgmmArgs* args) {
   }
   args->lhs = capi::tensor(c.lhs);
   args->rhs = capi::tensor(c.rhs);
+  args->lhs_rows = capi::tensor(c.lhs_rows);
+  args->rhs_rows = capi::tensor(c.rhs_rows);
   args->group_sizes = capi::sizes(c.group_sizes);
   args->out = capi::grouped(c.out);
   args->alpha = capi::scalars(c.alpha, c.alpha_per_group);

@@ -74,7 +74,6 @@ class CpuBackend final : public plan::Backend {
              const plan::Config& config, const plan::Operands& operands,
              const CallOptions& /*options*/) const override {
     const GemmPlan plan = plan_of(config);
-    if (Status status = check_row_indices(problem, operands); !status.ok()) return status;
     LoweredCall call;
     lower(problem, operands, &call);
     std::vector<const PackedMatrix*> packed;

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "cadre/status.h"
 #include "plan/operands.h"
 #include "plan/problem.h"
 
@@ -25,7 +24,8 @@ struct VectorRef {
   int64_t stride = 0;
 };
 
-/// Rows of an operand by index, in host memory and in range; data is null where row i is row i.
+/// Rows of an operand by index, in host memory: each in range, or -1 for a row of zeros. Data is
+/// null where row i is row i.
 struct RowIndex {
   const void* data = nullptr;
   DType dtype = DType::kInvalid;
@@ -56,9 +56,6 @@ struct LoweredCall {
   std::vector<GemmItem> items;
   std::vector<GemmItem> zero_rows;  ///< only m, n and d are set
 };
-
-/// Rows that are taken by index and covered by a local group must lie in their operand.
-Status check_row_indices(const plan::Problem& problem, const plan::Operands& operands);
 
 /// Reads offsets, scalars and pointer lists, all in host memory and already checked, into items.
 void lower(const plan::Problem& problem, const plan::Operands& operands, LoweredCall* call);

@@ -2,9 +2,7 @@
 #include <algorithm>
 
 #include "core/convert.h"
-#include "core/text.h"
 #include "cpu/gemm_item.h"
-#include "plan/group_offsets.h"
 #include "plan/grouped_dims.h"
 
 namespace cadre::cpu {
@@ -167,28 +165,7 @@ void drop_strides_of_nothing(GemmItem* item) {
   }
 }
 
-Status check_index(const Problem& problem, const Operands& operands, std::string_view name,
-                   const TensorView& index, int64_t rows) {
-  if (!index.given()) return {};
-  const int64_t first = operands.group_offset.value;
-  const int64_t begin = operands.host_offsets[static_cast<size_t>(first)];
-  const int64_t end = operands.host_offsets[static_cast<size_t>(first + problem.num_local_groups)];
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t row = plan::read_index(index.data, index.dtype, i * index.strides[0]);
-    if (row >= 0 && row < rows) continue;
-    return Status::invalid(text(name_of(problem.op), ": ", name, "_rows[", i, "] = ", row,
-                                ", expected 0 to ", rows - 1, " (", name, " has ", rows, " rows)"));
-  }
-  return {};
-}
-
 }  // namespace
-
-Status check_row_indices(const Problem& problem, const Operands& operands) {
-  Status status = check_index(problem, operands, "lhs", operands.lhs_index, problem.lhs_rows.rows);
-  if (!status.ok()) return status;
-  return check_index(problem, operands, "rhs", operands.rhs_index, problem.rhs_rows.rows);
-}
 
 void lower(const Problem& problem, const Operands& operands, LoweredCall* call) {
   switch (problem.op) {

@@ -25,6 +25,11 @@ MatrixRef gather_rows(const MatrixRef& matrix, const RowIndex& index, const Rect
   char* to = memory;
   for (int64_t i = part.row; i < part.row + part.rows; ++i) {
     const int64_t row = plan::read_index(index.data, index.dtype, i * index.stride);
+    if (row < 0) {
+      std::memset(to, 0, static_cast<size_t>(part.cols) * size);
+      to += static_cast<size_t>(part.cols) * size;
+      continue;
+    }
     if (matrix.col_stride == 1) {
       std::memcpy(to, element_at(matrix, row, part.col), static_cast<size_t>(part.cols) * size);
       to += static_cast<size_t>(part.cols) * size;

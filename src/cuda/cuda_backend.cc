@@ -11,6 +11,7 @@
 #include "cuda/device.h"
 #include "cuda/kernel_family.h"
 #include "cuda/memory_check.h"
+#include "cuda/row_copies.h"
 #include "cuda/status_word.h"
 #include "cuda/workspace.h"
 
@@ -145,24 +146,21 @@ class CudaBackend final : public plan::Backend {
     if (Status status = device_properties(problem.device.index, &device); !status.ok()) {
       return status;
     }
-    return choose_family(problem, *device, kernel_prefix_, pinned, config);
+    return choose_family(after_copies(problem), *device, kernel_prefix_, pinned, config);
   }
 
   size_t workspace_size(const plan::Problem& problem, const plan::Config& config) const override {
-    return workspace_layout(problem, family_of(config).scratch_bytes(problem, config)).total_bytes;
+    return workspace_layout(problem, scratch_bytes(problem, config)).total_bytes;
   }
 
   Status run(detail::ContextState& context, const plan::Problem& problem,
              const plan::Config& config, const plan::Operands& operands,
              const CallOptions& options) const override {
-    const KernelFamily& family = family_of(config);
     Session session(context, problem, options);
-    if (Status status = session.begin(family.scratch_bytes(problem, config)); !status.ok()) {
-      return status;
-    }
-    const Launch& launch = session.launch();
+    if (Status status = session.begin(scratch_bytes(problem, config)); !status.ok()) return status;
+    Launch launch = session.launch();
     if (Status status = check_memory(launch, operands, options); !status.ok()) return status;
-    if (Status status = family.launch(launch, problem, config, operands); !status.ok()) {
+    if (Status status = launch_product(&launch, problem, config, operands); !status.ok()) {
       return status;
     }
     return session.end();
@@ -206,6 +204,20 @@ class CudaBackend final : public plan::Backend {
   }
 
  private:
+  static size_t scratch_bytes(const plan::Problem& problem, const plan::Config& config) {
+    return row_copy_bytes(problem) + family_of(config).scratch_bytes(after_copies(problem), config);
+  }
+
+  static Status launch_product(Launch* launch, const plan::Problem& problem,
+                               const plan::Config& config, const plan::Operands& operands) {
+    if (!problem.lhs_rows.by_index() && !problem.rhs_rows.by_index()) {
+      return family_of(config).launch(*launch, problem, config, operands);
+    }
+    plan::Operands copied = operands;
+    if (Status status = copy_rows(problem, launch, &copied); !status.ok()) return status;
+    return family_of(config).launch(*launch, after_copies(problem), config, copied);
+  }
+
   std::string name_;
   std::string kernel_prefix_;
 };

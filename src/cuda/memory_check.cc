@@ -60,6 +60,8 @@ Status check_memory(const Launch& launch, const plan::Operands& operands,
   PointerChecks checks(launch);
   checks.tensor("lhs", operands.lhs);
   checks.tensor("rhs", operands.rhs);
+  checks.view("lhs_rows", operands.lhs_index);
+  checks.view("rhs_rows", operands.rhs_index);
   checks.tensor("out", operands.out);
   if (operands.epilogue.c.data != operands.out.data ||
       operands.epilogue.c.pointers != operands.out.pointers) {

@@ -5,6 +5,7 @@
 
 #include "backend/registry.h"
 #include "ops/memory_span.h"
+#include "ops/row_dispatch.h"
 #include "plan/group_offsets.h"
 #include "plan/grouped_dims.h"
 
@@ -107,6 +108,18 @@ void check_sizes(Checker& checker, const GroupSizes& sizes, const GroupOffset& g
   checker.take(plan::make_group_offsets(checker.op(), sizes, problem->m, tail, offsets));
 }
 
+int64_t check_row_source(Checker& checker, std::string_view argument, int64_t rows,
+                         const TensorView& index, const plan::Problem& problem,
+                         plan::RowSource* source) {
+  *source = {.rows = rows};
+  if (!index.given()) return rows;
+  const std::string name = text(argument, "_rows");
+  check_row_operand(checker, {name, index}, 1, problem);
+  check_row_indices(checker, {name, index}, text(argument, ".shape[0]"), rows);
+  source->index = index.dtype;
+  return index.shape[0];
+}
+
 void check_scalars(Checker& checker, const ScalarArgs& args, Call* call) {
   plan::Problem& problem = call->problem;
   plan::Operands& operands = call->operands;
@@ -193,6 +206,8 @@ void check_overlaps(Checker& checker, const Call& call, std::string_view output)
   };
   input(own_names ? "a" : "lhs", operands.lhs);
   input(own_names ? "b" : "rhs", operands.rhs);
+  input("lhs_rows", operands.lhs_index);
+  input("rhs_rows", operands.rhs_index);
   input("bias", operands.epilogue.bias);
   input("bias_scale", operands.epilogue.bias_scale);
   input("row_scale", operands.epilogue.row_scale);

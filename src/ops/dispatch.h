@@ -30,6 +30,12 @@ DType compute_dtype(DType lhs, DType rhs, DType out);
 void check_sizes(Checker& checker, const GroupSizes& sizes, const GroupOffset& group_offset,
                  Tail tail, plan::Problem* problem, std::vector<int64_t>* offsets);
 
+/// The rows of an operand of `rows` rows: its own, or those that `index` names. Returns how many
+/// the product has of them.
+int64_t check_row_source(Checker& checker, std::string_view argument, int64_t rows,
+                         const TensorView& index, const plan::Problem& problem,
+                         plan::RowSource* source);
+
 /// alpha, beta, accumulate and C, the same for every product. `c` of the operands becomes `out`
 /// when the caller gave none.
 struct ScalarArgs {

@@ -12,6 +12,11 @@ namespace {
 using ops::Call;
 using ops::Checker;
 
+/// What says how many rows the product has.
+std::string_view rows_name(const plan::Problem& problem) {
+  return problem.lhs_rows.by_index() ? "lhs_rows.shape[0] = " : "lhs.m = ";
+}
+
 /// out or c: rows of one [m, n] tensor, or a list whose matrices have at least a group's rows.
 void check_result(Checker& checker, std::string_view argument, const GroupedTensor& tensor,
                   const plan::Problem& problem) {
@@ -23,7 +28,7 @@ void check_result(Checker& checker, std::string_view argument, const GroupedTens
                  "rhs.n = ", problem.n);
   if (tensor.placement == Placement::kRows) {
     checker.expect(tensor.rows.uniform == problem.m, joined(argument, ".m"), tensor.rows.uniform,
-                   "lhs.m = ", problem.m);
+                   rows_name(problem), problem.m);
   } else {
     checker.expect(tensor.num_groups == problem.num_local_groups, joined(argument, ".num_groups"),
                    tensor.num_groups, "rhs.num_groups = ", problem.num_local_groups);
@@ -56,7 +61,7 @@ void check_vector(Checker& checker, std::string_view argument, const TensorView&
   checker.view(argument, vector, 1);
   checker.float_dtype(argument, vector.dtype);
   checker.expect(vector.shape[0] == problem.m, joined(argument, ".shape[0]"), vector.shape[0],
-                 "lhs.m = ", problem.m);
+                 rows_name(problem), problem.m);
   checker.same_device(argument, vector.device, "lhs", problem.device);
 }
 
@@ -88,7 +93,8 @@ Status check(const GmmArgs& args, Call* call) {
                  "one shape for all groups");
   problem.op = plan::Op::kGmm;
   problem.device = args.lhs.device;
-  problem.m = problem.lhs_rows.rows = args.lhs.shape[0];
+  problem.m = check_row_source(checker, "lhs", args.lhs.shape[0], args.lhs_rows, problem,
+                               &problem.lhs_rows);
   problem.k = args.lhs.shape[1];
   const int64_t rhs_k = args.transpose_rhs ? args.rhs.cols.uniform : args.rhs.rows.uniform;
   problem.n = args.transpose_rhs ? args.rhs.rows.uniform : args.rhs.cols.uniform;
@@ -102,6 +108,7 @@ Status check(const GmmArgs& args, Call* call) {
   if (!checker.ok()) return checker.status();
 
   operands.lhs = args.lhs;
+  operands.lhs_index = args.lhs_rows;
   operands.rhs = args.rhs;
   operands.out = args.out;
   operands.group_sizes = args.group_sizes;

@@ -36,11 +36,15 @@ Status check(const TgmmArgs& args, Call* call) {
   if (!checker.ok()) return checker.status();
   problem.op = plan::Op::kTgmm;
   problem.device = args.lhs.device;
-  problem.m = problem.lhs_rows.rows = problem.rhs_rows.rows = args.lhs.shape[0];
+  problem.m = check_row_source(checker, "lhs", args.lhs.shape[0], args.lhs_rows, problem,
+                               &problem.lhs_rows);
+  const int64_t rhs_m = check_row_source(checker, "rhs", args.rhs.shape[0], args.rhs_rows, problem,
+                                         &problem.rhs_rows);
   problem.k = args.lhs.shape[1];
   problem.n = args.rhs.shape[1];
   problem.num_local_groups = args.out.num_groups;
-  checker.expect(args.rhs.shape[0] == problem.m, "rhs.m", args.rhs.shape[0], "lhs.m = ", problem.m);
+  checker.expect(rhs_m == problem.m, args.rhs_rows.given() ? "rhs_rows.shape[0]" : "rhs.m", rhs_m,
+                 args.lhs_rows.given() ? "lhs_rows.shape[0] = " : "lhs.m = ", problem.m);
   checker.same_device("rhs", args.rhs.device, "lhs", problem.device);
   check_result(checker, "out", args.out, problem);
   checker.same_device("out", args.out.device, "lhs", problem.device);
@@ -48,7 +52,9 @@ Status check(const TgmmArgs& args, Call* call) {
   if (!checker.ok()) return checker.status();
 
   operands.lhs = args.lhs;
+  operands.lhs_index = args.lhs_rows;
   operands.rhs = args.rhs;
+  operands.rhs_index = args.rhs_rows;
   operands.out = args.out;
   operands.group_sizes = args.group_sizes;
   operands.group_offset = args.group_offset;

@@ -300,6 +300,44 @@ Failures empty_things(const Subject& subject, const DTypes& types) {
   return check_all(subject, cases);
 }
 
+Failures rows_by_index(const Subject& subject, const DTypes& types) {
+  std::vector<Case> cases;
+  for (DType dtype : {DType::kI32, DType::kI64}) {
+    for (int64_t rows : {1, 7, 300}) {
+      Case c = basic(types);
+      c.lhs_rows = rows;
+      c.rows_dtype = dtype;
+      c.vector_stride = dtype == DType::kI64 ? 3 : 1;
+      cases.push_back(c);
+      c.transpose_rhs = true;
+      c.accumulate = true;
+      c.k = 130;
+      cases.push_back(c);
+    }
+  }
+  for (const Layout& layout : odd_layouts(Placement::kRows)) {
+    Case c = basic(types);
+    c.lhs_rows = 20;
+    c.lhs_layout = layout;
+    cases.push_back(c);
+  }
+  Case sharded = basic(types);
+  sharded.lhs_rows = 9;
+  sharded.group_offset = 2;
+  sharded.num_local_groups = 3;
+  Case wide = with_sizes(basic(types), {3, 300, 0, 70}, 5);
+  wide.lhs_rows = 64;
+  wide.k = 136;
+  wide.n = 144;
+  Case packed = wide;
+  packed.packed_weights = true;
+  Case few = with_sizes(basic(types), {1, 0, 2, 1}, 0);
+  few.lhs_rows = 3;
+  few.n = 200;
+  cases.insert(cases.end(), {sharded, wide, packed, few});
+  return check_all(subject, cases);
+}
+
 Failures packed_weights(const Subject& subject, const DTypes& types) {
   std::vector<Case> cases;
   for (bool transposed : {false, true}) {

@@ -155,6 +155,37 @@ Failures pointer_lists(const Subject& subject, const DTypes& types) {
   return check_all(subject, {c, accumulated, mixed, sharded});
 }
 
+Failures rows_by_index(const Subject& subject, const DTypes& types) {
+  std::vector<Case> cases;
+  for (bool lhs : {false, true}) {
+    for (bool rhs : {false, true}) {
+      if (!lhs && !rhs) continue;
+      Case c = basic(types);
+      if (lhs) c.lhs_rows = 11;
+      if (rhs) c.rhs_rows = 40;
+      cases.push_back(c);
+      c.rows_dtype = DType::kI64;
+      c.accumulate = true;
+      c.group_offset = 1;
+      c.num_local_groups = 4;
+      cases.push_back(c);
+      c = with_sizes(basic(types), {3, 300, 0, 70}, 5);
+      if (lhs) c.lhs_rows = 64;
+      if (rhs) c.rhs_rows = 500;
+      c.k = 136;
+      c.n = 144;
+      cases.push_back(c);
+    }
+  }
+  for (const Layout& layout : odd_layouts(Placement::kRows)) {
+    Case c = basic(types);
+    c.lhs_rows = c.rhs_rows = 20;
+    c.lhs_layout = c.rhs_layout = layout;
+    cases.push_back(c);
+  }
+  return check_all(subject, cases);
+}
+
 Failures sizes_of_every_type(const Subject& subject, const DTypes& types) {
   std::vector<Case> cases;
   for (DType dtype : verify::kIndexTypes) {

@@ -12,6 +12,7 @@ TEST_P(TgmmContract, EmptyGroupsGiveBetaC) { expect(tgmm::empty_groups_give_beta
 TEST_P(TgmmContract, GroupOffsetSelectsLocalGroups) { expect(tgmm::group_offset); }
 TEST_P(TgmmContract, AlphaBetaAndC) { expect(tgmm::alpha_beta_and_c); }
 TEST_P(TgmmContract, AnyStrides) { expect(tgmm::any_strides); }
+TEST_P(TgmmContract, RowsByIndex) { expect(tgmm::rows_by_index); }
 TEST_P(TgmmContract, PointerLists) { expect(tgmm::pointer_lists); }
 TEST_P(TgmmContract, SizesOfEveryType) { expect(tgmm::sizes_of_every_type); }
 TEST_P(TgmmContract, NanStaysInItsGroup) { expect(tgmm::nan_stays_in_its_group); }

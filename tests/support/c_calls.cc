@@ -116,7 +116,7 @@ void set_scalars(CArgs* c, const Args& args, const Tensor& alpha, const Tensor& 
 
 CResult call_through_c(const GmmArgs& args) {
   const Tensor lhs(args.lhs), alpha(args.alpha.per_group), beta(args.beta.per_group),
-      bias_scale(args.bias_scale), row_scale(args.row_scale);
+      bias_scale(args.bias_scale), row_scale(args.row_scale), lhs_rows(args.lhs_rows);
   const Grouped rhs(args.rhs), out(args.out), c(args.c), bias(args.bias);
   const cadre_call_options options = to_c(args.options);
   cadre_gmm_args given;
@@ -133,11 +133,13 @@ CResult call_through_c(const GmmArgs& args) {
   given.bias = bias.get();
   given.bias_scale = bias_scale.get();
   given.row_scale = row_scale.get();
+  given.lhs_rows = lhs_rows.get();
   return with_context([&](cadre_context* context) { return cadre_gmm(context, &given); });
 }
 
 CResult call_through_c(const TgmmArgs& args) {
-  const Tensor lhs(args.lhs), rhs(args.rhs), alpha(args.alpha.per_group), beta(args.beta.per_group);
+  const Tensor lhs(args.lhs), rhs(args.rhs), alpha(args.alpha.per_group), beta(args.beta.per_group),
+      lhs_rows(args.lhs_rows), rhs_rows(args.rhs_rows);
   const Grouped out(args.out), c(args.c);
   const cadre_call_options options = to_c(args.options);
   cadre_tgmm_args given;
@@ -149,6 +151,8 @@ CResult call_through_c(const TgmmArgs& args) {
   given.rhs = rhs.get();
   given.out = out.get();
   given.c = c.get();
+  given.lhs_rows = lhs_rows.get();
+  given.rhs_rows = rhs_rows.get();
   return with_context([&](cadre_context* context) { return cadre_tgmm(context, &given); });
 }
 

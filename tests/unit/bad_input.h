@@ -26,6 +26,9 @@ struct Arrays {
   int32_t negative[kGroups] = {2, -1, 3};
   int32_t too_many[kGroups] = {2, 1, 4};
   int32_t too_few[kGroups] = {2, 1, 2};
+  int32_t rows[kM] = {0, 5, -1, 2, 2, 3};
+  int32_t bad_rows[kM] = {0, 5, -1, 6, 2, 3};
+  int32_t worse_rows[kM] = {0, 5, -2, 4, 2, 3};
   void* pointers[kGroups] = {};
   void* null_in_list[kGroups] = {};
   void* out_pointers[kGroups] = {};
@@ -49,6 +52,10 @@ struct Arrays {
 
 inline TensorView f32(const float* data, std::initializer_list<int64_t> shape) {
   return TensorView::contiguous(data, DType::kF32, shape);
+}
+
+inline TensorView i32(const int32_t* data, int64_t length) {
+  return TensorView::contiguous(data, DType::kI32, {length});
 }
 
 inline constexpr auto kUnknownDType = static_cast<DType>(99);

@@ -19,6 +19,10 @@ const Row<TgmmArgs> kTgmmRows[] = {
        t.rhs = f32(a.rhs, {kM + 1, kN});
      },
      "tgmm: rhs.m = 7, expected lhs.m = 6"},
+    {"a row index beyond rhs", [](TgmmArgs& t, Arrays& a) { t.rhs_rows = i32(a.bad_rows, kM); },
+     "tgmm: rhs_rows[3] = 6, expected -1 or 0 to rhs.shape[0] - 1 = 5"},
+    {"other rows than lhs has", [](TgmmArgs& t, Arrays& a) { t.rhs_rows = i32(a.rows, kM - 1); },
+     "tgmm: rhs_rows.shape[0] = 5, expected lhs.m = 6"},
     {"k of out",
      [](TgmmArgs& t, Arrays& a) {
        t.out = f32(a.out, {kGroups, kN, kK});

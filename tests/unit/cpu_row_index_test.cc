@@ -113,23 +113,5 @@ TEST(IndexedRows, CoveredRowsAloneAreRead) {
   expect_results(*make_reference_backend());
 }
 
-void expect_error(const plan::Backend& backend) {
-  IndexedCall gmm(plan::Op::kGmm);
-  gmm.lhs_index[3] = 4;
-  const std::vector<float> before = gmm.out;
-  EXPECT_EQ(gmm.run(backend).message(), "gmm: lhs_rows[3] = 4, expected 0 to 3 (lhs has 4 rows)");
-  EXPECT_EQ(gmm.out, before);
-  IndexedCall tgmm(plan::Op::kTgmm);
-  tgmm.rhs_index[2] = -1;
-  EXPECT_EQ(tgmm.run(backend).message(),
-            "tgmm: rhs_rows[2] = -1, expected 0 to 3 (rhs has 4 rows)");
-  EXPECT_EQ(tgmm.out, std::vector<float>(tgmm.out.size(), -1.0f));
-}
-
-TEST(IndexedRows, AnIndexOutOfRangeIsNamedBeforeAnythingIsWritten) {
-  expect_error(*make_cpu_backend());
-  expect_error(*make_reference_backend());
-}
-
 }  // namespace
 }  // namespace cadre::cpu

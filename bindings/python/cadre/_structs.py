@@ -124,6 +124,7 @@ class GmmArgs(ctypes.Structure):
         ("bias", POINTER(GroupedTensor)),
         ("bias_scale", POINTER(Tensor)),
         ("row_scale", POINTER(Tensor)),
+        ("lhs_rows", POINTER(Tensor)),
         *_GROUP_OFFSET,
         ("options", POINTER(CallOptions)),
     ]
@@ -140,6 +141,8 @@ class TgmmArgs(ctypes.Structure):
         *_SCALARS,
         ("c", POINTER(GroupedTensor)),
         *_GROUP_OFFSET,
+        ("lhs_rows", POINTER(Tensor)),
+        ("rhs_rows", POINTER(Tensor)),
         ("options", POINTER(CallOptions)),
     ]
 
