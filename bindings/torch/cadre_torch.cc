@@ -12,24 +12,24 @@ namespace {
 constexpr auto kMatrices = GroupedView::Form::kMatrices;
 constexpr auto kVectors = GroupedView::Form::kVectors;
 
-/// What gmm's forms share besides lhs, rhs, group sizes and out.
+cadre_sizes_kind kind_of(const Groups& groups) { return groups.ends ? CADRE_ENDS : CADRE_SIZES; }
+
+/// What gmm's forms share besides lhs, rhs, bias and out.
 struct GmmExtras {
+  Groups groups;
   const OptionalTensor& alpha;
   const OptionalTensor& bias_scale;
   const OptionalTensor& row_scale;
-  const OptionalTensor& group_offset_tensor;
-  int64_t group_offset;
   bool transpose_rhs;
   double alpha_value;
   int64_t tail;
   int64_t precision;
 };
 
-void run_gmm(const Tensor& lhs, const GroupedView& rhs, const Tensor& group_sizes,
-             const GroupedView& bias, const GmmExtras& extras, const GroupedView& out,
-             cadre_gmm_args& args) {
+void run_gmm(const Tensor& lhs, const GroupedView& rhs, const GroupedView& bias,
+             const GmmExtras& extras, const GroupedView& out, cadre_gmm_args& args) {
   const cadre_tensor lhs_view = view(lhs);
-  const SizesView sizes("gmm", "group_sizes", group_sizes);
+  const SizesView sizes("gmm", "group_sizes", extras.groups.sizes, kind_of(extras.groups));
   const OptionalView alpha(extras.alpha);
   const OptionalView bias_scale(extras.bias_scale);
   const OptionalView row_scale(extras.row_scale);
@@ -44,14 +44,15 @@ void run_gmm(const Tensor& lhs, const GroupedView& rhs, const Tensor& group_size
   args.bias = bias.get();
   args.bias_scale = bias_scale.get();
   args.row_scale = row_scale.get();
-  set_group_offset(args, "gmm", extras.group_offset, extras.group_offset_tensor);
+  set_group_offset(args, "gmm", extras.groups);
   run(cadre_gmm, cadre_gmm_workspace_size, args, lhs, extras.precision);
 }
 
-Tensor gmm(Tensor lhs, Tensor rhs, Tensor group_sizes, OptionalTensor alpha, OptionalTensor bias,
-           OptionalTensor bias_scale, OptionalTensor row_scale, OptionalTensor group_offset_tensor,
-           int64_t group_offset, bool transpose_rhs, double alpha_value, int64_t tail,
-           int64_t precision, std::optional<ScalarType> out_dtype) {
+Tensor gmm(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, OptionalTensor alpha,
+           OptionalTensor bias, OptionalTensor bias_scale, OptionalTensor row_scale,
+           OptionalTensor group_offset_tensor, int64_t group_offset, bool transpose_rhs,
+           double alpha_value, int64_t tail, int64_t precision,
+           std::optional<ScalarType> out_dtype) {
   expect_rank("gmm", "lhs", lhs, 2);
   expect_rank("gmm", "rhs", rhs, 3);
   if (bias) expect_vectors("gmm", "bias", *bias);
@@ -61,25 +62,31 @@ Tensor gmm(Tensor lhs, Tensor rhs, Tensor group_sizes, OptionalTensor alpha, Opt
   cadre_gmm_args args;
   cadre_gmm_args_init(&args, sizeof(args));
   const GroupedView bias_view = bias ? GroupedView(*bias, kVectors) : GroupedView();
-  run_gmm(lhs, GroupedView(rhs, kMatrices), group_sizes, bias_view,
-          {alpha, bias_scale, row_scale, group_offset_tensor, group_offset, transpose_rhs,
-           alpha_value, tail, precision},
+  run_gmm(lhs, GroupedView(rhs, kMatrices), bias_view,
+          {{group_sizes, ends, group_offset_tensor, group_offset},
+           alpha,
+           bias_scale,
+           row_scale,
+           transpose_rhs,
+           alpha_value,
+           tail,
+           precision},
           GroupedView(out, kMatrices), args);
   return out;
 }
 
 /// gmm with nothing but the product. Each argument of an operator costs a call time, so the common
 /// one has few.
-Tensor gmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, bool transpose_rhs) {
+Tensor gmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, bool transpose_rhs) {
   constexpr std::nullopt_t kNone = std::nullopt;
-  return gmm(std::move(lhs), std::move(rhs), std::move(group_sizes), kNone, kNone, kNone, kNone,
-             kNone, 0, transpose_rhs, 1.0, CADRE_TAIL_ZERO, CADRE_PRECISION_DEFAULT, kNone);
+  return gmm(std::move(lhs), std::move(rhs), std::move(group_sizes), ends, kNone, kNone, kNone,
+             kNone, kNone, 0, transpose_rhs, 1.0, CADRE_TAIL_ZERO, CADRE_PRECISION_DEFAULT, kNone);
 }
 
-Tensor gmm_list(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, OptionalTensor alpha,
-                std::vector<Tensor> bias, OptionalTensor bias_scale, OptionalTensor row_scale,
-                OptionalTensor group_offset_tensor, int64_t group_offset, bool transpose_rhs,
-                double alpha_value, int64_t tail, int64_t precision,
+Tensor gmm_list(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, bool ends,
+                OptionalTensor alpha, std::vector<Tensor> bias, OptionalTensor bias_scale,
+                OptionalTensor row_scale, OptionalTensor group_offset_tensor, int64_t group_offset,
+                bool transpose_rhs, double alpha_value, int64_t tail, int64_t precision,
                 std::optional<ScalarType> out_dtype) {
   expect_rank("gmm", "lhs", lhs, 2);
   if (rhs.empty()) fail(CADRE_INVALID, "gmm: len(rhs) = 0, expected at least 1");
@@ -89,9 +96,15 @@ Tensor gmm_list(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, Optiona
   Tensor out = empty(lhs, {lhs.size(0), n}, dtype);
   cadre_gmm_args args;
   cadre_gmm_args_init(&args, sizeof(args));
-  run_gmm(lhs, rhs_view, group_sizes, GroupedView("gmm", "bias", bias, kVectors),
-          {alpha, bias_scale, row_scale, group_offset_tensor, group_offset, transpose_rhs,
-           alpha_value, tail, precision},
+  run_gmm(lhs, rhs_view, GroupedView("gmm", "bias", bias, kVectors),
+          {{group_sizes, ends, group_offset_tensor, group_offset},
+           alpha,
+           bias_scale,
+           row_scale,
+           transpose_rhs,
+           alpha_value,
+           tail,
+           precision},
           GroupedView(out, kMatrices), args);
   return out;
 }
@@ -104,40 +117,39 @@ GroupedView rows_or_list(const char* argument, const std::vector<Tensor>& tensor
   return GroupedView(tensors[0], kMatrices);
 }
 
-void gmm_out(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, OptionalTensor alpha,
-             std::vector<Tensor> bias, OptionalTensor bias_scale, OptionalTensor row_scale,
-             OptionalTensor group_offset_tensor, int64_t group_offset, bool transpose_rhs,
-             double alpha_value, int64_t tail, int64_t precision, std::vector<Tensor> c,
-             OptionalTensor beta, double beta_value, bool c_is_list, bool out_is_list,
-             std::vector<Tensor> out) {
+void gmm_out(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, bool ends,
+             OptionalTensor alpha, std::vector<Tensor> bias, OptionalTensor bias_scale,
+             OptionalTensor row_scale, OptionalTensor group_offset_tensor, int64_t group_offset,
+             bool transpose_rhs, double alpha_value, int64_t tail, int64_t precision,
+             std::vector<Tensor> c, OptionalTensor beta, double beta_value, bool c_is_list,
+             bool out_is_list, std::vector<Tensor> out) {
   cadre_gmm_args args;
   cadre_gmm_args_init(&args, sizeof(args));
-  const LocalRows rows(group_sizes, group_offset, group_offset_tensor);
+  const Groups groups{group_sizes, ends, group_offset_tensor, group_offset};
+  const LocalRows rows(groups);
   const GroupedView c_view = rows_or_list("c", c, c_is_list, rows);
   const OptionalView beta_view(beta);
   args.c = c_view.get();
   args.beta = beta_value;
   args.beta_per_group = beta_view.get();
-  run_gmm(lhs, GroupedView("gmm", "rhs", rhs, kMatrices), group_sizes,
+  run_gmm(lhs, GroupedView("gmm", "rhs", rhs, kMatrices),
           GroupedView("gmm", "bias", bias, kVectors),
-          {alpha, bias_scale, row_scale, group_offset_tensor, group_offset, transpose_rhs,
-           alpha_value, tail, precision},
+          {groups, alpha, bias_scale, row_scale, transpose_rhs, alpha_value, tail, precision},
           rows_or_list("out", out, out_is_list, rows), args);
 }
 
 struct TgmmExtras {
+  Groups groups;
   const OptionalTensor& alpha;
-  const OptionalTensor& group_offset_tensor;
-  int64_t group_offset;
   double alpha_value;
   int64_t precision;
 };
 
-void run_tgmm(const Tensor& lhs, const Tensor& rhs, const Tensor& group_sizes,
-              const TgmmExtras& extras, const GroupedView& out, cadre_tgmm_args& args) {
+void run_tgmm(const Tensor& lhs, const Tensor& rhs, const TgmmExtras& extras,
+              const GroupedView& out, cadre_tgmm_args& args) {
   const cadre_tensor lhs_view = view(lhs);
   const cadre_tensor rhs_view = view(rhs);
-  const SizesView sizes("tgmm", "group_sizes", group_sizes);
+  const SizesView sizes("tgmm", "group_sizes", extras.groups.sizes, kind_of(extras.groups));
   const OptionalView alpha(extras.alpha);
   args.lhs = &lhs_view;
   args.rhs = &rhs_view;
@@ -145,11 +157,11 @@ void run_tgmm(const Tensor& lhs, const Tensor& rhs, const Tensor& group_sizes,
   args.out = out.get();
   args.alpha = extras.alpha_value;
   args.alpha_per_group = alpha.get();
-  set_group_offset(args, "tgmm", extras.group_offset, extras.group_offset_tensor);
+  set_group_offset(args, "tgmm", extras.groups);
   run(cadre_tgmm, cadre_tgmm_workspace_size, args, lhs, extras.precision);
 }
 
-Tensor tgmm(Tensor lhs, Tensor rhs, Tensor group_sizes, OptionalTensor alpha,
+Tensor tgmm(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, OptionalTensor alpha,
             OptionalTensor group_offset_tensor, int64_t group_offset, int64_t num_groups,
             double alpha_value, int64_t precision, std::optional<ScalarType> out_dtype) {
   expect_rank("tgmm", "lhs", lhs, 2);
@@ -159,19 +171,19 @@ Tensor tgmm(Tensor lhs, Tensor rhs, Tensor group_sizes, OptionalTensor alpha,
   Tensor out = empty(lhs, {num_groups, lhs.size(1), rhs.size(1)}, dtype);
   cadre_tgmm_args args;
   cadre_tgmm_args_init(&args, sizeof(args));
-  run_tgmm(lhs, rhs, group_sizes,
-           {alpha, group_offset_tensor, group_offset, alpha_value, precision},
+  run_tgmm(lhs, rhs,
+           {{group_sizes, ends, group_offset_tensor, group_offset}, alpha, alpha_value, precision},
            GroupedView(out, kMatrices), args);
   return out;
 }
 
 /// tgmm with nothing but the product, see gmm_plain.
-Tensor tgmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, int64_t num_groups) {
-  return tgmm(std::move(lhs), std::move(rhs), std::move(group_sizes), std::nullopt, std::nullopt, 0,
-              num_groups, 1.0, CADRE_PRECISION_DEFAULT, std::nullopt);
+Tensor tgmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, int64_t num_groups) {
+  return tgmm(std::move(lhs), std::move(rhs), std::move(group_sizes), ends, std::nullopt,
+              std::nullopt, 0, num_groups, 1.0, CADRE_PRECISION_DEFAULT, std::nullopt);
 }
 
-void tgmm_out(Tensor lhs, Tensor rhs, Tensor group_sizes, OptionalTensor alpha,
+void tgmm_out(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, OptionalTensor alpha,
               OptionalTensor group_offset_tensor, int64_t group_offset, double alpha_value,
               int64_t precision, std::vector<Tensor> c, OptionalTensor beta, double beta_value,
               std::vector<Tensor> out) {
@@ -182,23 +194,21 @@ void tgmm_out(Tensor lhs, Tensor rhs, Tensor group_sizes, OptionalTensor alpha,
   args.c = c_view.get();
   args.beta = beta_value;
   args.beta_per_group = beta_view.get();
-  run_tgmm(lhs, rhs, group_sizes,
-           {alpha, group_offset_tensor, group_offset, alpha_value, precision},
+  run_tgmm(lhs, rhs,
+           {{group_sizes, ends, group_offset_tensor, group_offset}, alpha, alpha_value, precision},
            GroupedView("tgmm", "out", out, kMatrices), args);
 }
 
-void run_bias_grad(const Tensor& dy, const Tensor& group_sizes,
-                   const OptionalTensor& group_offset_tensor, int64_t group_offset,
-                   cadre_bias_grad_args& args) {
+void run_bias_grad(const Tensor& dy, const Groups& groups, cadre_bias_grad_args& args) {
   const cadre_tensor dy_view = view(dy);
-  const SizesView sizes("bias_grad", "group_sizes", group_sizes);
+  const SizesView sizes("bias_grad", "group_sizes", groups.sizes, kind_of(groups));
   args.dy = &dy_view;
   args.group_sizes = sizes.get();
-  set_group_offset(args, "bias_grad", group_offset, group_offset_tensor);
+  set_group_offset(args, "bias_grad", groups);
   run(cadre_bias_grad, cadre_bias_grad_workspace_size, args, dy, CADRE_PRECISION_DEFAULT);
 }
 
-Tensor bias_grad(Tensor dy, Tensor group_sizes, OptionalTensor bias_scale,
+Tensor bias_grad(Tensor dy, Tensor group_sizes, bool ends, OptionalTensor bias_scale,
                  OptionalTensor group_offset_tensor, int64_t group_offset, int64_t num_groups,
                  std::optional<ScalarType> out_dtype) {
   expect_rank("bias_grad", "dy", dy, 2);
@@ -210,11 +220,11 @@ Tensor bias_grad(Tensor dy, Tensor group_sizes, OptionalTensor bias_scale,
   const OptionalView scale(bias_scale);
   args.dbias = dbias.get();
   args.bias_scale = scale.get();
-  run_bias_grad(dy, group_sizes, group_offset_tensor, group_offset, args);
+  run_bias_grad(dy, {group_sizes, ends, group_offset_tensor, group_offset}, args);
   return out;
 }
 
-void bias_grad_out(Tensor dy, Tensor group_sizes, OptionalTensor bias_scale,
+void bias_grad_out(Tensor dy, Tensor group_sizes, bool ends, OptionalTensor bias_scale,
                    OptionalTensor group_offset_tensor, int64_t group_offset, bool accumulate,
                    std::vector<Tensor> out) {
   cadre_bias_grad_args args;
@@ -224,10 +234,10 @@ void bias_grad_out(Tensor dy, Tensor group_sizes, OptionalTensor bias_scale,
   args.dbias = dbias.get();
   args.bias_scale = scale.get();
   args.accumulate = accumulate;
-  run_bias_grad(dy, group_sizes, group_offset_tensor, group_offset, args);
+  run_bias_grad(dy, {group_sizes, ends, group_offset_tensor, group_offset}, args);
 }
 
-Tensor bias_scale_grad(Tensor dy, std::vector<Tensor> bias, Tensor group_sizes,
+Tensor bias_scale_grad(Tensor dy, std::vector<Tensor> bias, Tensor group_sizes, bool ends,
                        OptionalTensor group_offset_tensor, int64_t group_offset,
                        std::optional<ScalarType> out_dtype) {
   expect_rank("bias_grad", "dy", dy, 2);
@@ -238,7 +248,7 @@ Tensor bias_scale_grad(Tensor dy, std::vector<Tensor> bias, Tensor group_sizes,
   const GroupedView bias_view("bias_grad", "bias", bias, kVectors);
   args.dbias_scale = &out_view;
   args.bias = bias_view.get();
-  run_bias_grad(dy, group_sizes, group_offset_tensor, group_offset, args);
+  run_bias_grad(dy, {group_sizes, ends, group_offset_tensor, group_offset}, args);
   return out;
 }
 
@@ -258,39 +268,47 @@ extern "C" __attribute__((visibility("default"))) void cadre_torch_set_context(v
 // place among the inputs that autograd counts.
 STABLE_TORCH_LIBRARY(cadre, m) {
   m.def(
-      "gmm(Tensor lhs, Tensor rhs, Tensor group_sizes, Tensor? alpha, Tensor? bias, "
+      "gmm(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, Tensor? alpha, Tensor? bias, "
       "Tensor? bias_scale, Tensor? row_scale, Tensor? group_offset_tensor, "
       "int group_offset, bool transpose_rhs, float alpha_value, int tail, "
       "int precision, ScalarType? out_dtype) -> Tensor");
   m.def(
-      "gmm_list(Tensor lhs, Tensor[] rhs, Tensor group_sizes, Tensor? alpha, Tensor[] bias, "
+      "gmm_list(Tensor lhs, Tensor[] rhs, Tensor group_sizes, bool ends, Tensor? alpha, Tensor[] "
+      "bias, "
       "Tensor? bias_scale, Tensor? row_scale, Tensor? group_offset_tensor, "
       "int group_offset, bool transpose_rhs, float alpha_value, int tail, "
       "int precision, ScalarType? out_dtype) -> Tensor");
   m.def(
-      "gmm_out(Tensor lhs, Tensor[] rhs, Tensor group_sizes, Tensor? alpha, Tensor[] bias, "
+      "gmm_out(Tensor lhs, Tensor[] rhs, Tensor group_sizes, bool ends, Tensor? alpha, Tensor[] "
+      "bias, "
       "Tensor? bias_scale, Tensor? row_scale, Tensor? group_offset_tensor, int group_offset, "
       "bool transpose_rhs, float alpha_value, int tail, int precision, Tensor[] c, Tensor? beta, "
       "float beta_value, bool c_is_list, bool out_is_list, Tensor(a!)[] out) -> ()");
   m.def(
-      "tgmm(Tensor lhs, Tensor rhs, Tensor group_sizes, Tensor? alpha, "
+      "tgmm(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, Tensor? alpha, "
       "Tensor? group_offset_tensor, int group_offset, SymInt num_groups, float alpha_value, "
       "int precision, ScalarType? out_dtype) -> Tensor");
   m.def(
-      "tgmm_out(Tensor lhs, Tensor rhs, Tensor group_sizes, Tensor? alpha, "
+      "tgmm_out(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, Tensor? alpha, "
       "Tensor? group_offset_tensor, int group_offset, float alpha_value, int precision, "
       "Tensor[] c, Tensor? beta, float beta_value, Tensor(a!)[] out) -> ()");
   m.def(
-      "bias_grad(Tensor dy, Tensor group_sizes, Tensor? bias_scale, Tensor? group_offset_tensor, "
+      "bias_grad(Tensor dy, Tensor group_sizes, bool ends, Tensor? bias_scale, Tensor? "
+      "group_offset_tensor, "
       "int group_offset, SymInt num_groups, ScalarType? out_dtype) -> Tensor");
   m.def(
-      "bias_grad_out(Tensor dy, Tensor group_sizes, Tensor? bias_scale, "
+      "bias_grad_out(Tensor dy, Tensor group_sizes, bool ends, Tensor? bias_scale, "
       "Tensor? group_offset_tensor, int group_offset, bool accumulate, Tensor(a!)[] out) -> ()");
   m.def(
-      "bias_scale_grad(Tensor dy, Tensor[] bias, Tensor group_sizes, Tensor? group_offset_tensor, "
+      "bias_scale_grad(Tensor dy, Tensor[] bias, Tensor group_sizes, bool ends, Tensor? "
+      "group_offset_tensor, "
       "int group_offset, ScalarType? out_dtype) -> Tensor");
-  m.def("gmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, bool transpose_rhs) -> Tensor");
-  m.def("tgmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, SymInt num_groups) -> Tensor");
+  m.def(
+      "gmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, bool transpose_rhs) -> "
+      "Tensor");
+  m.def(
+      "tgmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, SymInt num_groups) -> "
+      "Tensor");
   m.def("check(Tensor like) -> ()");
   m.def(cadre_torch::kGroupedGemmSchema);
   m.def(cadre_torch::kGroupedGemmOutSchema);

@@ -79,8 +79,8 @@ class Operand {
     const auto count = static_cast<int64_t>(tensors.size());
     *value_ = cadre_grouped_list(pointers_.data(), count, &first, {CADRE_CPU, 0});
     if (uniform) return;
-    value_->rows = {0, {rows_.data(), CADRE_I64, {CADRE_CPU, 0}, count}, 0};
-    value_->cols = {0, {cols_.data(), CADRE_I64, {CADRE_CPU, 0}, count}, 0};
+    value_->rows = {0, {rows_.data(), CADRE_I64, {CADRE_CPU, 0}, count, CADRE_SIZES}, 0};
+    value_->cols = {0, {cols_.data(), CADRE_I64, {CADRE_CPU, 0}, count, CADRE_SIZES}, 0};
     value_->contiguous = 1;
     value_->col_stride = 1;
   }

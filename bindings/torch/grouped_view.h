@@ -9,26 +9,29 @@ namespace cadre_torch {
 /// The rows of each local group, as far as the host knows them.
 class LocalRows {
  public:
-  LocalRows(const Tensor& group_sizes, int64_t group_offset, const OptionalTensor& offset_tensor)
-      : sizes_(group_sizes), first_(group_offset) {
-    known_ = !sizes_.is_cuda() && sizes_.dim() == 1;
-    if (!offset_tensor) return;
-    known_ = known_ && !offset_tensor->is_cuda() && offset_tensor->numel() == 1;
-    if (known_) {
-      first_ = host_integer(offset_tensor->data_ptr(), dtype_of(offset_tensor->scalar_type()), 0);
-    }
+  explicit LocalRows(const Groups& groups) : groups_(groups), first_(groups.offset) {
+    known_ = !groups.sizes.is_cuda() && groups.sizes.dim() == 1;
+    const OptionalTensor& offset = groups.offset_tensor;
+    if (!offset) return;
+    known_ = known_ && !offset->is_cuda() && offset->numel() == 1;
+    if (known_) first_ = host_integer(offset->data_ptr(), dtype_of(offset->scalar_type()), 0);
   }
   bool known() const { return known_; }
   int64_t first_group() const { return first_; }
   /// 0 for a group that group_sizes doesn't have: the library names that.
   int64_t of(int64_t group) const {
     const int64_t at = first_ + group;
-    if (at < 0 || at >= sizes_.size(0)) return 0;
-    return host_integer(sizes_.data_ptr(), dtype_of(sizes_.scalar_type()), at * sizes_.stride(0));
+    if (at < 0 || at >= groups_.sizes.size(0)) return 0;
+    return groups_.ends && at > 0 ? value(at) - value(at - 1) : value(at);
   }
 
  private:
-  const Tensor& sizes_;
+  int64_t value(int64_t at) const {
+    const Tensor& sizes = groups_.sizes;
+    return host_integer(sizes.data_ptr(), dtype_of(sizes.scalar_type()), at * sizes.stride(0));
+  }
+
+  const Groups& groups_;
   int64_t first_;
   bool known_;
 };

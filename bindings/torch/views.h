@@ -230,14 +230,15 @@ inline bool is_integer(cadre_dtype dtype) {
   return std::find(std::begin(kIntegers), std::end(kIntegers), dtype) != std::end(kIntegers);
 }
 
-/// Group sizes in place; a strided view of them is made contiguous first.
+/// Integers of each group in place; a strided view of them is made contiguous first.
 class SizesView {
  public:
-  SizesView(const char* op, const std::string& argument, const Tensor& tensor) {
+  SizesView(const char* op, const std::string& argument, const Tensor& tensor,
+            cadre_sizes_kind kind = CADRE_SIZES) {
     expect_rank(op, argument, tensor, 1);
     if (tensor.size(0) > 1 && tensor.stride(0) != 1) kept_ = torch::stable::contiguous(tensor);
     const Tensor& used = kept_ ? *kept_ : tensor;
-    value_ = {used.data_ptr(), dtype_of(used.scalar_type()), device_of(used), used.size(0)};
+    value_ = {used.data_ptr(), dtype_of(used.scalar_type()), device_of(used), used.size(0), kind};
   }
   const cadre_sizes& get() const { return value_; }
 
@@ -246,11 +247,20 @@ class SizesView {
   cadre_sizes value_{};
 };
 
+/// Which rows are whose: sizes of all groups, or their ends, and the first local group.
+struct Groups {
+  const Tensor& sizes;
+  bool ends;
+  const OptionalTensor& offset_tensor;
+  int64_t offset;
+};
+
 /// Fills an op's group offset: the number, or one integer in a tensor. A tensor on the host is
 /// read.
 template <typename Args>
-void set_group_offset(Args& args, const char* op, int64_t value, const OptionalTensor& tensor) {
-  args.group_offset = value;
+void set_group_offset(Args& args, const char* op, const Groups& groups) {
+  args.group_offset = groups.offset;
+  const OptionalTensor& tensor = groups.offset_tensor;
   if (!tensor.has_value()) return;
   const cadre_dtype dtype = dtype_of(tensor->scalar_type());
   if (!is_integer(dtype)) {

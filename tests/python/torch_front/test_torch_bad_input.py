@@ -261,7 +261,9 @@ CASES = {
         "bias_grad: num_groups = -1, expected 0 or more",
     ),
     "bias_grad operator, -1 groups": (
-        lambda: torch.ops.cadre.bias_grad(lhs(), torch.tensor(SIZES), None, None, 0, -1, None),
+        lambda: torch.ops.cadre.bias_grad(
+            lhs(), torch.tensor(SIZES), False, None, None, 0, -1, None
+        ),
         RuntimeError,
         "bias_grad: num_groups = -1, expected 0 or more",
     ),
@@ -313,22 +315,22 @@ CASES = {
     "grouped_mm, offs decrease": (
         lambda: T.grouped_mm(lhs(), rhs(), offs=torch.tensor([4, 2, 8])),
         ValueError,
-        r"grouped_mm: offs\[1\] = 2, expected offs\[0\] = 4 to 8",
+        r"grouped_mm: offs\[1\] = 2, expected offs\[0\] = 4 to m = 8",
     ),
     "grouped_mm, offs above m": (
         lambda: T.grouped_mm(lhs(), rhs(), offs=[2, 2, 9]),
         ValueError,
-        r"grouped_mm: offs\[2\] = 9, expected offs\[1\] = 2 to 8",
+        r"grouped_mm: offs\[2\] = 9, expected offs\[1\] = 2 to m = 8",
     ),
     "grouped_mm, offs above n": (
         lambda: T.grouped_mm(rhs(), random(4, 8), offs=[-1, 2, 8]),
         ValueError,
-        r"grouped_mm: offs\[0\] = -1, expected 0 to 8",
+        r"grouped_mm: offs\[0\] = -1, expected 0 to m = 8",
     ),
     "grouped_mm, offs above k": (
         lambda: T.grouped_mm(lhs().t(), lhs(), offs=[2, 9]),
         ValueError,
-        r"grouped_mm: offs\[1\] = 9, expected offs\[0\] = 2 to 8",
+        r"grouped_mm: offs\[1\] = 9, expected offs\[0\] = 2 to m = 8",
     ),
     "grouped_mm, float offs": (
         lambda: T.grouped_mm(lhs(), rhs(), offs=torch.ones(3)),

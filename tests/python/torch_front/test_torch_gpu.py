@@ -266,3 +266,29 @@ def test_packed_tensors_with_dims_on_the_device():
         cadre.torch.grouped_gemm(packed, b)
     with pytest.raises(ValueError, match="max_rows = None, expected a bound"):
         cadre.torch.GroupedTensor.packed(a, rows, 4)
+
+
+def kernels_of(function):
+    """Names of what a call runs on the GPU."""
+    function()  # what is made once, at the first call, is not counted
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        function()
+        torch.cuda.synchronize()
+    cuda = torch.autograd.DeviceType.CUDA
+    return [event.name for event in profile.events() if event.device_type == cuda]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("index", [torch.int32, torch.int64, torch.uint8], ids=str)
+def test_grouped_mm_launches_what_gmm_does(dtype, index):
+    x, weight, *_ = make(dtype)
+    sizes = torch.tensor(SPLITS[0], device="cuda")
+    ends = sizes.cumsum(0).to(index)
+    sizes = sizes.to(index)
+    products = lambda: cadre.torch.grouped_mm(x, weight.mT, offs=ends)  # noqa: E731
+    expected = kernels_of(lambda: cadre.torch.gmm(x, weight, sizes, transpose_rhs=True))
+    assert kernels_of(products) == expected
+    assert torch.equal(products(), cadre.torch.gmm(x, weight, sizes, transpose_rhs=True))
+    sums = kernels_of(lambda: cadre.torch.grouped_mm(x.t(), x, offs=ends))
+    assert sums == kernels_of(lambda: cadre.torch.tgmm(x, x, sizes))

@@ -4,6 +4,8 @@ import cadre.torch  # noqa: F401 (loads the operators)
 import pytest
 import torch
 from cadre import _structs
+from cadre.torch import _operators
+from cadre.torch._schema import Operator
 from torch.library import opcheck
 from torch_oracle import random
 
@@ -19,79 +21,95 @@ def lists(*shape):
     return [wanted(*shape) for _ in range(G)]
 
 
-def operand(tensors):
-    return tensors, None, None, None, [_structs.STACKED, *tensors[0].shape]
+def groups(**arguments):
+    return {"group_sizes": SIZES, **arguments}
 
 
-EPILOGUE = (None, 0, True, 1.0, 0, 0, None)
-NO_OPERAND = ([], None, None, None, [0])
+def stacked(role, *shape):
+    tensors = [random(*shape)]
+    return {role: tensors, f"{role}_form": [_structs.STACKED, *shape]}
+
+
 PACKED_SIZES = torch.tensor([2, 3])
 
+#: The arguments of each operator that aren't left out.
 CALLS = {
-    "gmm": lambda: (
-        wanted(M, K),
-        wanted(G, N, K),
-        SIZES,
-        wanted(G),
-        wanted(G, N),
-        wanted(M),
-        wanted(M),
-        *EPILOGUE,
+    "gmm": lambda: groups(
+        lhs=wanted(M, K),
+        rhs=wanted(G, N, K),
+        alpha=wanted(G),
+        bias=wanted(G, N),
+        bias_scale=wanted(M),
+        row_scale=wanted(M),
+        transpose_rhs=True,
     ),
-    "gmm_list": lambda: (
-        wanted(M, K),
-        lists(N, K),
-        SIZES,
-        wanted(G),
-        lists(N),
-        wanted(M),
-        wanted(M),
-        *EPILOGUE,
+    "gmm_list": lambda: groups(
+        lhs=wanted(M, K),
+        rhs=lists(N, K),
+        alpha=wanted(G),
+        bias=lists(N),
+        bias_scale=wanted(M),
+        row_scale=wanted(M),
+        transpose_rhs=True,
     ),
-    "gmm_out": lambda: (
-        *(random(M, K), [random(G, K, N)], SIZES, None, [], None, None, None, 0, False, 1.0, 0, 0),
-        *([random(M, N)], None, 0.5, False, False, [random(M, N)]),
+    "gmm_out": lambda: groups(
+        lhs=random(M, K),
+        rhs=[random(G, K, N)],
+        c=[random(M, N)],
+        beta_value=0.5,
+        out=[random(M, N)],
     ),
-    "tgmm": lambda: (wanted(M, K), wanted(M, N), SIZES, wanted(G), None, 0, G, 1.0, 0, None),
+    "tgmm": lambda: groups(lhs=wanted(M, K), rhs=wanted(M, N), alpha=wanted(G), num_groups=G),
     # Only ever called below autograd.
-    "gmm_plain": lambda: (random(M, K), random(G, N, K), SIZES, True),
-    "tgmm_plain": lambda: (random(M, K), random(M, N), SIZES, G),
-    "tgmm_out": lambda: (
-        *(random(M, K), random(M, N), SIZES, None, None, 0, 1.0, 0, [], None, 1.0),
-        [random(K, N) for _ in range(G)],
+    "gmm_plain": lambda: groups(lhs=random(M, K), rhs=random(G, N, K), transpose_rhs=True),
+    "tgmm_plain": lambda: groups(lhs=random(M, K), rhs=random(M, N), num_groups=G),
+    "tgmm_out": lambda: groups(
+        lhs=random(M, K),
+        rhs=random(M, N),
+        beta_value=1.0,
+        out=[random(K, N) for _ in range(G)],
     ),
-    "bias_grad": lambda: (wanted(M, N), SIZES, wanted(M), None, 0, G, None),
-    "bias_grad_out": lambda: (random(M, N), SIZES, random(M), None, 0, True, [random(G, N)]),
-    "bias_scale_grad": lambda: (wanted(M, N), lists(N), SIZES, None, 0, None),
-    "grouped_gemm": lambda: (
-        *(
-            [
-                wanted(6),
-            ],
-            PACKED_SIZES,
-            None,
-            None,
-            [_structs.PACKED, 2, -1, 1, 0, 0, 6],
-        ),
-        *([wanted(2, 1, N)], None, None, None, [_structs.STACKED, 2, 1, N]),
-        *NO_OPERAND,
-        *(PACKED_SIZES, None, None, [_structs.PACKED, 2, -1, N, 0, 0, 5 * N]),
-        *(wanted(2), None, 1.0, 0.0, False, False, 0, torch.float64),
+    "bias_grad": lambda: groups(dy=wanted(M, N), bias_scale=wanted(M), num_groups=G),
+    "bias_grad_out": lambda: groups(
+        dy=random(M, N), bias_scale=random(M), accumulate=True, out=[random(G, N)]
     ),
-    "grouped_gemm_out": lambda: (
-        *operand([random(G, 2, K)]),
-        *operand([random(G, K, N)]),
-        *NO_OPERAND,
-        *operand([random(G, 2, N)])[1:],
-        *(None, None, 1.0, 1.0, False, False, 0, [random(G, 2, N)]),
-    ),
-    "check": lambda: (random(1),),
+    "bias_scale_grad": lambda: groups(dy=wanted(M, N), bias=lists(N)),
+    "grouped_gemm": lambda: {
+        "a": [wanted(6)],
+        "a_rows": PACKED_SIZES,
+        "a_form": [_structs.PACKED, 2, -1, 1, 0, 0, 6],
+        "b": [wanted(2, 1, N)],
+        "b_form": [_structs.STACKED, 2, 1, N],
+        "d_rows": PACKED_SIZES,
+        "d_form": [_structs.PACKED, 2, -1, N, 0, 0, 5 * N],
+        "alpha": wanted(2),
+        "out_dtype": torch.float64,
+    },
+    "grouped_gemm_out": lambda: {
+        **stacked("a", G, 2, K),
+        **stacked("b", G, K, N),
+        **stacked("d", G, 2, N),
+        "beta_value": 1.0,
+    },
+    "check": lambda: {"like": random(1)},
 }
+ENDS = {"group_sizes": torch.tensor([3, 3, 7]), "ends": True}
+
+
+def check(name, **others):
+    operator = Operator(name)
+    arguments = {**operator.defaults, **CALLS[name](), **others}
+    opcheck(operator.overload, tuple(arguments[name] for name in operator.names))
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_opcheck(name):
-    opcheck(getattr(torch.ops.cadre, name).default, CALLS[name]())
+    check(name)
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if "ends" in Operator(name).names])
+def test_opcheck_with_ends(name):
+    check(name, **ENDS)
 
 
 def test_every_operator_is_checked():
@@ -100,3 +118,49 @@ def test_every_operator_is_checked():
         schema.name for schema in torch._C._jit_get_all_schemas() if schema.name.startswith(prefix)
     }
     assert {name.removeprefix(prefix) for name in names} == set(CALLS)
+
+
+def test_a_call_leaves_out_what_has_a_default_and_nothing_else():
+    lhs, rhs = random(M, K), random(G, K, N)
+    whole = torch.ops.cadre.gmm(
+        lhs, rhs, SIZES, False, None, None, None, None, None, 0, False, 1.0, 0, 0, None
+    )
+    assert torch.equal(_operators.gmm.call(lhs=lhs, rhs=rhs, group_sizes=SIZES), whole)
+    assert torch.equal(_operators.gmm.call_plain(lhs=lhs, rhs=rhs, group_sizes=SIZES), whole)
+    with pytest.raises(TypeError, match="rhs"):
+        _operators.gmm.call(lhs=lhs, group_sizes=SIZES)
+    with pytest.raises(TypeError, match="num_groups"):
+        _operators.tgmm.call(lhs=lhs, rhs=lhs, group_sizes=SIZES)
+    with pytest.raises(TypeError, match="positional"):
+        _operators.gmm.call(lhs, rhs, SIZES)
+
+
+@pytest.mark.parametrize("operator", [_operators.gmm, _operators.tgmm], ids=lambda each: each.op)
+def test_a_plain_form_has_arguments_of_its_operator_with_their_types(operator):
+    types = {each.name: str(each.type) for each in operator.overload._schema.arguments}
+    plain = {each.name: str(each.type) for each in operator.plain.overload._schema.arguments}
+    assert plain.items() <= types.items()
+    assert set(types) - set(plain) <= set(operator.defaults)
+
+
+def test_ends_are_sizes_in_every_op():
+    lhs, rhs, other, scale = wanted(M, K), wanted(G, K, N), wanted(M, N), wanted(M)
+    sizes = {"group_sizes": SIZES, "group_offset": 0}
+    for call in (
+        lambda **groups: _operators.gmm.call(lhs=lhs, rhs=rhs, row_scale=scale, **groups),
+        lambda **groups: _operators.gmm_list.call(lhs=lhs, rhs=list(rhs), **groups),
+        lambda **groups: _operators.tgmm.call(lhs=lhs, rhs=other, num_groups=G, **groups),
+        lambda **groups: _operators.bias_grad.call(
+            dy=other, bias_scale=scale, num_groups=G, **groups
+        ),
+        lambda **groups: _operators.bias_scale_grad.call(dy=other, bias=list(rhs[:, 0]), **groups),
+    ):
+        results = [call(**sizes), call(**{**sizes, **ENDS})]
+        assert torch.equal(*results)
+        inputs = [each for each in (lhs, rhs, other, scale)]
+        gradients = [
+            torch.autograd.grad(result.sum(), inputs, allow_unused=True) for result in results
+        ]
+        for first, second in zip(*gradients, strict=True):
+            assert (first is None) == (second is None)
+            assert first is None or torch.equal(first, second)

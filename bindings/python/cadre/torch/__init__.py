@@ -11,7 +11,7 @@ except ModuleNotFoundError as error:
 # _shim comes first: it loads the operators that all else here refers to.
 # ruff: noqa: F401, I001
 from . import _shim
-from . import _autograd, _fake
+from . import _autograd
 from ._functional import bias_grad, check, gmm, tgmm
 from ._grouped_gemm import grouped_gemm
 from ._grouped_linear import GroupedLinear

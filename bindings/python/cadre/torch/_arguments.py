@@ -29,6 +29,8 @@ def sizes(op, argument, value):
 
 def group_offset(op, value):
     """(tensor or None, int): a tensor is left where it is, so that no value of a device is read."""
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return None, value
     if isinstance(value, torch.Tensor):
         return value, 0
     if isinstance(value, (bool, float)):

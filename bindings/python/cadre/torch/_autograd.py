@@ -15,67 +15,88 @@ bias_g), and dy its gradient:
     drow_scale[r]  = dot(dy[r], y[r] without row_scale)                        gmm
 """
 
-import torch
-
 from . import _dtypes
-from ._calls import call, differentiable
+from ._operators import bias_grad, bias_scale_grad, gmm, gmm_list, tgmm
+from ._transforms import Derivatives
 
-_gmm = torch.ops.cadre.gmm.default
-_gmm_list = torch.ops.cadre.gmm_list.default
-_tgmm = torch.ops.cadre.tgmm.default
-_bias_grad = torch.ops.cadre.bias_grad.default
-_bias_scale_grad = torch.ops.cadre.bias_scale_grad.default
+
+def _groups(a):
+    """The arguments that say which rows are whose."""
+    return {
+        "group_sizes": a.group_sizes,
+        "ends": a.ends,
+        "group_offset_tensor": a.group_offset_tensor,
+        "group_offset": a.group_offset,
+    }
+
+
+def _asked(dtype, lhs, rhs):
+    """dtype as out_dtype of a product of these types: None where it is theirs anyway, which lets a call be plain."""
+    return None if _dtypes.PRODUCTS.get((lhs, rhs)) is dtype else dtype
 
 
 def _product(
+    a,
     lhs,
     rhs,
-    sizes,
+    out_dtype,
     *,
     alpha=None,
-    bias=(),
+    alpha_value=1.0,
+    transpose_rhs=False,
+    bias=None,
     bias_scale=None,
     row_scale=None,
-    where,
-    transpose_rhs=False,
-    alpha_value=1.0,
     precision=0,
-    out_dtype=None,
 ):
-    """gmm for one rhs tensor, or for a list of matrices. `where`: (group offset tensor or None, group offset)."""
-    common = (bias_scale, row_scale, *where, transpose_rhs, alpha_value, 0, precision, out_dtype)
-    if isinstance(rhs, torch.Tensor) and not isinstance(bias, list):
-        return call(_gmm, lhs, rhs, sizes, alpha, bias[0] if bias else None, *common)
+    """gmm with the groups of the arguments `a`, for one rhs tensor or a list of matrices; bias likewise."""
+    first, call = rhs, gmm.call
+    if isinstance(rhs, list) or isinstance(bias, list):
+        rhs, bias, call = _as_list(rhs), _as_list(bias), gmm_list.call
+        first = rhs[0]
     return call(
-        _gmm_list,
-        lhs,
-        [rhs] if isinstance(rhs, torch.Tensor) else rhs,
-        sizes,
-        alpha,
-        list(bias),
-        *common,
+        lhs=lhs,
+        rhs=rhs,
+        group_sizes=a.group_sizes,
+        ends=a.ends,
+        alpha=alpha,
+        bias=bias,
+        bias_scale=bias_scale,
+        row_scale=row_scale,
+        group_offset_tensor=a.group_offset_tensor,
+        group_offset=a.group_offset,
+        transpose_rhs=transpose_rhs,
+        alpha_value=alpha_value,
+        precision=precision,
+        out_dtype=_asked(out_dtype, lhs.dtype, first.dtype),
     )
 
 
-def _num_groups(rhs):
-    first = _first(rhs)
-    return first.shape[0] if first.dim() == 3 else len(rhs)
+def _as_list(tensors):
+    return tensors if isinstance(tensors, list) else [] if tensors is None else [tensors]
 
 
-def _first(rhs):
-    return rhs if isinstance(rhs, torch.Tensor) else rhs[0]
+def _first(tensors):
+    return tensors[0] if isinstance(tensors, list) else tensors
 
 
-def _local_rows(column, sizes, num_groups, where, row_scale=None):
+def _count(tensors, rank):
+    """How many groups one stack, a list of it alone, or a list of tensors of rank `rank` has."""
+    first = _first(tensors)
+    return first.shape[0] if first.dim() > rank else len(tensors)
+
+
+def _as_given(stack, tensors, rank):
+    """A gradient of all groups in the form of the argument: one tensor, a list of one stack, or a list."""
+    if not isinstance(tensors, list):
+        return stack
+    return [stack] if tensors[0].dim() > rank else list(stack.unbind(0))
+
+
+def _local_rows(a, column, num_groups, row_scale=None):
     """row_scale[r] * column[r] where a local group covers row r, else zero whatever column holds there: a gmm with k = 1."""
     ones = column.new_ones((num_groups, 1, 1))
-    return _product(
-        column.unsqueeze(1), ones, sizes, row_scale=row_scale, where=where, out_dtype=column.dtype
-    ).squeeze(1)
-
-
-def _scaled_rows(dy, row_scale):
-    return dy if row_scale is None else (dy * row_scale.unsqueeze(1)).to(dy.dtype)
+    return _product(a, column.unsqueeze(1), ones, column.dtype, row_scale=row_scale).squeeze(1)
 
 
 def _times(first, second):
@@ -87,309 +108,250 @@ def _dot(dy, rows):
     return (dy.to(dtype) * rows.to(dtype)).sum(1)
 
 
-class _Wanted:
-    """Which gradients of gmm are wanted, and so which inputs must be kept for them."""
-
-    def __init__(self, needs):
-        each = [any(need) if isinstance(need, (list, tuple)) else need for need in needs[:7]]
-        self.lhs, self.rhs, _, self.alpha, self.bias, self.bias_scale, self.row_scale = each
-        self.product_again = self.alpha or self.row_scale
-
-    @property
-    def keep_lhs(self):
-        return self.rhs or self.product_again
-
-    @property
-    def keep_rhs(self):
-        return self.lhs or self.product_again
-
-    @property
-    def keep_bias(self):
-        return self.bias_scale or self.row_scale
+_OF_GROUPS = ("group_sizes", "group_offset_tensor", "alpha", "bias_scale", "row_scale")
 
 
-def _gmm_setup(ctx, inputs, output):
-    lhs, rhs, sizes, alpha, bias, bias_scale, row_scale, offset_tensor = inputs[:8]
-    wanted = _Wanted(ctx.needs)
-    # Lists are saved as their tensors, one after the other.
-    rhs_list = rhs if isinstance(rhs, (list, tuple)) else None
-    bias_list = bias if isinstance(bias, (list, tuple)) else None
-    ctx.rhs_count = None if rhs_list is None else len(rhs_list)
-    ctx.bias_count = None if bias_list is None else len(bias_list)
-    ctx.rhs_groups = _num_groups(rhs)
-    ctx.rhs_dtype = _first(rhs).dtype
-    ctx.rhs_stacked = isinstance(rhs, torch.Tensor) or rhs[0].dim() == 3
-    ctx.lhs_dtype = lhs.dtype
-    some_bias = bias if bias_list is None else (bias_list[0] if bias_list else None)
-    ctx.bias_dtype = None if some_bias is None else some_bias.dtype
-    ctx.bias_stacked = some_bias is None or some_bias.dim() == 2
-    ctx.alpha_dtype = None if alpha is None else alpha.dtype
-    ctx.bias_scale_dtype = None if bias_scale is None else bias_scale.dtype
-    ctx.group_offset, ctx.transpose_rhs, ctx.alpha_value, _, ctx.precision = inputs[8:13]
-    ctx.save_for_backward(
-        lhs if wanted.keep_lhs else None,
-        sizes,
-        alpha,
-        bias_scale,
-        row_scale,
-        offset_tensor,
-        *(rhs_list or [rhs] if wanted.keep_rhs else []),
-        *((bias_list if bias_list is not None else [bias]) if wanted.keep_bias else []),
-    )
+def _gmm_kept(needs):
+    kept = [*_OF_GROUPS]
+    product_again = needs.alpha or needs.row_scale
+    if needs.rhs or product_again:
+        kept.append("lhs")
+    if needs.lhs or product_again:
+        kept.append("rhs")
+    if needs.bias_scale or needs.row_scale:
+        kept.append("bias")
+    return kept
 
 
-def _saved_list(tensors, count):
-    """(what was saved as `rhs` or `bias`, the rest): one tensor where count is None."""
-    if count is None:
-        return (tensors[0] if tensors else None), tensors[1:]
-    return list(tensors[:count]), tensors[count:]
-
-
-def _gmm_backward(ctx, dy):
-    wanted = _Wanted(ctx.needs)
-    lhs, sizes, alpha, bias_scale, row_scale, offset_tensor, *rest = ctx.saved_tensors
-    rhs, rest = _saved_list(rest, ctx.rhs_count) if wanted.keep_rhs else (None, rest)
-    bias, _ = _saved_list(rest, ctx.bias_count) if wanted.keep_bias else (None, rest)
-    where = (offset_tensor, ctx.group_offset)
-    groups = ctx.rhs_groups
-    scalars = {"alpha": alpha, "alpha_value": ctx.alpha_value, "precision": ctx.precision}
-    forward = {"where": where, "transpose_rhs": ctx.transpose_rhs, "precision": ctx.precision}
-    dlhs = drhs = dalpha = dbias = dbias_scale = drow_scale = None
-
-    if wanted.lhs:
-        dlhs = _product(
-            dy,
-            rhs,
-            sizes,
-            row_scale=row_scale,
-            where=where,
-            transpose_rhs=not ctx.transpose_rhs,
-            out_dtype=ctx.lhs_dtype,
-            **scalars,
+def _gmm_backward(a, needs, dy):
+    rhs, gradients = a.rhs, {}
+    is_list = isinstance(rhs, list)
+    num_groups = _count(rhs, 2) if is_list else rhs.shape[0]
+    rhs_dtype = rhs[0].dtype if is_list else rhs.dtype
+    if needs.lhs:
+        call = gmm_list.call if is_list else gmm.call
+        gradients["lhs"] = call(
+            lhs=dy,
+            rhs=rhs,
+            group_sizes=a.group_sizes,
+            ends=a.ends,
+            alpha=a.alpha,
+            row_scale=a.row_scale,
+            group_offset_tensor=a.group_offset_tensor,
+            group_offset=a.group_offset,
+            transpose_rhs=not a.transpose_rhs,
+            alpha_value=a.alpha_value,
+            precision=a.precision,
+            out_dtype=_asked(a.lhs.dtype, dy.dtype, rhs_dtype),
         )
-    if wanted.rhs:
-        scaled = _scaled_rows(dy, row_scale)
+    if needs.rhs:
+        scaled = dy if a.row_scale is None else (dy * a.row_scale.unsqueeze(1)).to(dy.dtype)
         # rhs is [g, k, n], or [g, n, k] with transpose_rhs; its gradient is written in that same layout.
-        first, second = (scaled, lhs) if ctx.transpose_rhs else (lhs, scaled)
-        drhs = call(
-            _tgmm,
-            first,
-            second,
-            sizes,
-            alpha,
-            *where,
-            groups,
-            ctx.alpha_value,
-            ctx.precision,
-            ctx.rhs_dtype,
+        first, second = (scaled, a.lhs) if a.transpose_rhs else (a.lhs, scaled)
+        stack = tgmm.call(
+            lhs=first,
+            rhs=second,
+            group_sizes=a.group_sizes,
+            ends=a.ends,
+            alpha=a.alpha,
+            group_offset_tensor=a.group_offset_tensor,
+            group_offset=a.group_offset,
+            num_groups=num_groups,
+            alpha_value=a.alpha_value,
+            precision=a.precision,
+            out_dtype=_asked(rhs_dtype, first.dtype, second.dtype),
         )
-        if ctx.rhs_count is not None:
-            drhs = [drhs] if ctx.rhs_stacked else list(drhs.unbind(0))
-    if wanted.alpha:
-        dtype = _dtypes.accumulator(dy.dtype)
-        column = _dot(dy, _product(lhs, rhs, sizes, out_dtype=dtype, **forward))
-        dalpha = call(
-            _bias_grad, column.unsqueeze(1), sizes, row_scale, *where, groups, ctx.alpha_dtype
+        gradients["rhs"] = _as_given(stack, rhs, 2) if is_list else stack
+    if needs.bias:
+        stack = bias_grad.call(
+            dy=dy,
+            bias_scale=_times(a.bias_scale, a.row_scale),
+            num_groups=num_groups,
+            out_dtype=_first(a.bias).dtype,
+            **_groups(a),
+        )
+        gradients["bias"] = _as_given(stack, a.bias, 1)
+    if needs.alpha or needs.bias_scale or needs.row_scale:
+        gradients.update(_gmm_scale_gradients(a, needs, dy, num_groups))
+    return gradients
+
+
+def _gmm_scale_gradients(a, needs, dy, num_groups):
+    """Those of alpha, bias_scale and row_scale, which are sums over rows."""
+    wide = _dtypes.accumulator(dy.dtype)
+    forward = {"transpose_rhs": a.transpose_rhs, "precision": a.precision}
+    gradients = {}
+    if needs.alpha:
+        column = _dot(dy, _product(a, a.lhs, a.rhs, wide, **forward)).unsqueeze(1)
+        gradients["alpha"] = bias_grad.call(
+            dy=column,
+            bias_scale=a.row_scale,
+            num_groups=num_groups,
+            out_dtype=a.alpha.dtype,
+            **_groups(a),
         ).squeeze(1)
-    if wanted.bias:
-        dbias = call(
-            _bias_grad, dy, sizes, _times(bias_scale, row_scale), *where, groups, ctx.bias_dtype
+    if needs.bias_scale:
+        column = bias_scale_grad.call(
+            dy=dy, bias=_as_list(a.bias), out_dtype=wide, **_groups(a)
         )
-        if ctx.bias_count is not None:
-            dbias = [dbias] if ctx.bias_stacked else list(dbias.unbind(0))
-    if wanted.bias_scale:
-        vectors = bias if isinstance(bias, list) else [bias]
-        column = call(_bias_scale_grad, dy, vectors, sizes, *where, _dtypes.accumulator(dy.dtype))
-        if row_scale is not None:
-            column = _local_rows(column, sizes, groups, where, row_scale)
-        dbias_scale = column.to(ctx.bias_scale_dtype)
-    if wanted.row_scale:
-        vectors = bias if isinstance(bias, list) else () if bias is None else (bias,)
+        if a.row_scale is not None:
+            column = _local_rows(a, column, num_groups, a.row_scale)
+        gradients["bias_scale"] = column.to(a.bias_scale.dtype)
+    if needs.row_scale:
         unscaled = _product(
-            lhs,
-            rhs,
-            sizes,
-            alpha=alpha,
-            bias=vectors,
-            bias_scale=bias_scale,
-            alpha_value=ctx.alpha_value,
-            out_dtype=_dtypes.accumulator(dy.dtype),
+            a,
+            a.lhs,
+            a.rhs,
+            wide,
+            alpha=a.alpha,
+            alpha_value=a.alpha_value,
+            bias=a.bias,
+            bias_scale=a.bias_scale,
             **forward,
         )
-        drow_scale = _local_rows(_dot(dy, unscaled), sizes, groups, where).to(row_scale.dtype)
-    if ctx.bias_count is not None and dbias is None:
-        dbias = [None] * ctx.bias_count
-    if ctx.rhs_count is not None and drhs is None:
-        drhs = [None] * ctx.rhs_count
-    return (
-        dlhs,
-        drhs,
-        None,
-        dalpha,
-        dbias,
-        dbias_scale,
-        drow_scale,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-    )
+        column = _local_rows(a, _dot(dy, unscaled), num_groups)
+        gradients["row_scale"] = column.to(a.row_scale.dtype)
+    return gradients
 
 
-def _tgmm_setup(ctx, inputs, output):
-    (
-        lhs,
-        rhs,
-        sizes,
-        alpha,
-        offset_tensor,
-        ctx.group_offset,
-        ctx.num_groups,
-        ctx.alpha_value,
-        ctx.precision,
-        _,
-    ) = inputs
-    need_lhs, need_rhs, _, need_alpha = ctx.needs[:4]
-    ctx.dtypes = lhs.dtype, rhs.dtype
-    kept = (lhs if need_rhs or need_alpha else None, rhs if need_lhs or need_alpha else None)
-    ctx.save_for_backward(*kept, sizes, alpha, offset_tensor)
+def _tgmm_kept(needs):
+    kept = [*_OF_GROUPS]
+    if needs.rhs or needs.alpha:
+        kept.append("lhs")
+    if needs.lhs or needs.alpha:
+        kept.append("rhs")
+    return kept
 
 
-def _tgmm_backward(ctx, dout):
-    lhs, rhs, sizes, alpha, offset_tensor = ctx.saved_tensors
-    need_lhs, need_rhs, _, need_alpha = ctx.needs[:4]
-    where = (offset_tensor, ctx.group_offset)
-    common = {
-        "alpha": alpha,
-        "alpha_value": ctx.alpha_value,
-        "precision": ctx.precision,
-        "where": where,
-    }
-    dlhs = drhs = dalpha = None
-    if need_lhs:
-        dlhs = _product(rhs, dout, sizes, transpose_rhs=True, out_dtype=ctx.dtypes[0], **common)
-    if need_rhs:
-        drhs = _product(lhs, dout, sizes, out_dtype=ctx.dtypes[1], **common)
-    if need_alpha:
+def _tgmm_backward(a, needs, dout):
+    scalars = {"alpha": a.alpha, "alpha_value": a.alpha_value, "precision": a.precision}
+    gradients = {}
+    if needs.lhs:
+        gradients["lhs"] = _product(a, a.rhs, dout, a.lhs.dtype, transpose_rhs=True, **scalars)
+    if needs.rhs:
+        gradients["rhs"] = _product(a, a.lhs, dout, a.rhs.dtype, **scalars)
+    if needs.alpha:
         dtype = _dtypes.accumulator(dout.dtype)
-        again = call(
-            _tgmm, lhs, rhs, sizes, None, *where, ctx.num_groups, 1.0, ctx.precision, dtype
+        again = tgmm.call(
+            lhs=a.lhs,
+            rhs=a.rhs,
+            num_groups=a.num_groups,
+            precision=a.precision,
+            out_dtype=dtype,
+            **_groups(a),
         )
-        dalpha = (again * dout.to(dtype)).sum((1, 2)).to(alpha.dtype)
-    return dlhs, drhs, None, dalpha, None, None, None, None, None, None
+        gradients["alpha"] = (again * dout.to(dtype)).sum((1, 2)).to(a.alpha.dtype)
+    return gradients
 
 
-def _spread(vectors, row_factors, sizes, where, dtype, m):
-    """row_factors[r] * vectors[g] in every row r of group g, zero elsewhere: a gmm with k = 0 and a bias."""
-    first = vectors[0]
-    groups, n = first.shape if first.dim() == 2 else (len(vectors), first.shape[0])
-    empty = first.new_empty((m, 0))
-    bias = (first,) if first.dim() == 2 else list(vectors)
+def _spread(a, vectors, row_factors):
+    """row_factors[r] * vectors[g] in every row r of group g, zero elsewhere, as a.dy is: a gmm with k = 0 and a bias."""
+    first = _first(vectors)
+    m, n = a.dy.shape
     return _product(
-        empty,
-        first.new_empty((groups, 0, n)),
-        sizes,
-        bias=bias,
+        a,
+        first.new_empty((m, 0)),
+        first.new_empty((_count(vectors, 1), 0, n)),
+        a.dy.dtype,
+        bias=vectors,
         bias_scale=row_factors,
-        where=where,
-        out_dtype=dtype,
     )
 
 
-def _bias_grad_setup(ctx, inputs, output):
-    dy, sizes, bias_scale, offset_tensor, ctx.group_offset, _, _ = inputs
-    ctx.m, ctx.dy_dtype = dy.shape[0], dy.dtype
-    ctx.save_for_backward(dy if ctx.needs[2] else None, sizes, bias_scale, offset_tensor)
+def _bias_grad_kept(needs):
+    return [*_OF_GROUPS, "dy"] if needs.bias_scale else _OF_GROUPS
 
 
-def _bias_grad_backward(ctx, dout):
-    dy, sizes, bias_scale, offset_tensor = ctx.saved_tensors
-    where = (offset_tensor, ctx.group_offset)
-    ddy = dscale = None
-    if ctx.needs[0]:
-        ddy = _spread((dout,), bias_scale, sizes, where, ctx.dy_dtype, ctx.m)
-    if ctx.needs[2]:
-        dscale = call(_bias_scale_grad, dy, [dout], sizes, *where, bias_scale.dtype)
-    return ddy, None, dscale, None, None, None, None
+def _bias_grad_backward(a, needs, dout):
+    gradients = {}
+    if needs.dy:
+        gradients["dy"] = _spread(a, dout, a.bias_scale)
+    if needs.bias_scale:
+        gradients["bias_scale"] = bias_scale_grad.call(
+            dy=a.dy, bias=[dout], out_dtype=a.bias_scale.dtype, **_groups(a)
+        )
+    return gradients
 
 
-def _bias_scale_grad_setup(ctx, inputs, output):
-    dy, bias, sizes, offset_tensor, ctx.group_offset, _ = inputs
-    need_dy, need_bias = ctx.needs[0], any(ctx.needs[1])
-    ctx.bias_count, ctx.bias_stacked, ctx.bias_dtype = len(bias), bias[0].dim() == 2, bias[0].dtype
-    ctx.groups = bias[0].shape[0] if ctx.bias_stacked else len(bias)
-    ctx.m, ctx.dy_dtype = dy.shape[0], dy.dtype
-    ctx.save_for_backward(
-        dy if need_bias else None, sizes, offset_tensor, *(bias if need_dy else ())
-    )
+def _bias_scale_grad_kept(needs):
+    kept = [*_OF_GROUPS]
+    if needs.bias:
+        kept.append("dy")
+    if needs.dy:
+        kept.append("bias")
+    return kept
 
 
-def _bias_scale_grad_backward(ctx, dout):
-    dy, sizes, offset_tensor, *bias = ctx.saved_tensors
-    where = (offset_tensor, ctx.group_offset)
-    ddy, dbias = None, [None] * ctx.bias_count
-    if ctx.needs[0]:
-        ddy = _spread(bias, dout, sizes, where, ctx.dy_dtype, ctx.m)
-    if any(ctx.needs[1]):
-        stack = call(_bias_grad, dy, sizes, dout, *where, ctx.groups, ctx.bias_dtype)
-        dbias = [stack] if ctx.bias_stacked else list(stack.unbind(0))
-    return ddy, dbias, None, None, None, None
+def _bias_scale_grad_backward(a, needs, dout):
+    gradients = {}
+    if needs.dy:
+        gradients["dy"] = _spread(a, a.bias, dout)
+    if needs.bias:
+        stack = bias_grad.call(
+            dy=a.dy,
+            bias_scale=dout,
+            num_groups=_count(a.bias, 1),
+            out_dtype=a.bias[0].dtype,
+            **_groups(a),
+        )
+        gradients["bias"] = _as_given(stack, a.bias, 1)
+    return gradients
 
 
-def _sum_of(op, inputs, replacements, dtype):
-    """The sum of op(inputs) with each of `replacements` ({place: value}) in turn, rounded once; the last input is out_dtype."""
-    several = len(replacements) > 1
+def _sum_of(operator, arguments, replacements, dtype):
+    """The sum of the operator with each of `replacements` ({name: value}) in turn, rounded once."""
+    wide = _dtypes.accumulator(dtype) if len(replacements) > 1 else dtype
     total = None
     for replaced in replacements:
-        arguments = [replaced.get(place, value) for place, value in enumerate(inputs)]
-        arguments[-1] = _dtypes.accumulator(dtype) if several else dtype
-        part = call(op, *arguments)
+        part = operator.call(**{**arguments._asdict(), **replaced, "out_dtype": wide})
         total = part if total is None else total + part
     return total.to(dtype)
 
 
-def _gmm_tangent(op, inputs, tangents):
-    lhs, rhs, bias, transpose_rhs = inputs[0], inputs[1], inputs[4], inputs[9]
-    product_alone = {4: [] if isinstance(bias, list) else None, 5: None}
+def _gmm_tangent(operator, a, tangents):
+    product_alone = {"bias": operator.defaults["bias"], "bias_scale": None}
 
     def without_k(each):
-        return each.narrow(-1 if transpose_rhs else -2, 0, 0)
+        return each.narrow(-1 if a.transpose_rhs else -2, 0, 0)
 
-    replacements = []
-    for place in (0, 1, 3, 4, 5, 6):
-        if tangents[place] is None:
-            continue
-        replaced = {place: tangents[place]}
-        if place in (0, 1, 3):
-            replaced.update(product_alone)
-        elif place in (4, 5):
-            no_rhs = [without_k(each) for each in rhs] if isinstance(rhs, list) else without_k(rhs)
-            replaced.update({0: lhs[:, :0], 1: no_rhs})
-        replacements.append(replaced)
-    dtype = inputs[13] or _dtypes.product("gmm", lhs.dtype, _first(rhs).dtype)
-    return _sum_of(op, inputs, replacements, dtype)
+    no_product = {
+        "lhs": a.lhs[:, :0],
+        "rhs": [without_k(each) for each in a.rhs] if isinstance(a.rhs, list) else without_k(a.rhs),
+    }
+    others = {
+        **dict.fromkeys(("lhs", "rhs", "alpha"), product_alone),
+        **dict.fromkeys(("bias", "bias_scale"), no_product),
+        "row_scale": {},
+    }
+    replacements = [
+        {**rest, name: tangent}
+        for name, rest in others.items()
+        if (tangent := getattr(tangents, name)) is not None
+    ]
+    dtype = a.out_dtype or _dtypes.product("gmm", a.lhs.dtype, _first(a.rhs).dtype)
+    return _sum_of(operator, a, replacements, dtype)
 
 
 def _multilinear_tangent(default_dtype):
-    """For ops with one term; default_dtype(inputs): of the result unless out_dtype is given."""
+    """For ops with one term; default_dtype(arguments): of the result unless out_dtype is given."""
 
-    def tangent(op, inputs, tangents):
-        replacements = [{i: each} for i, each in enumerate(tangents) if each is not None]
-        return _sum_of(op, inputs, replacements, inputs[-1] or default_dtype(inputs))
+    def tangent(operator, a, tangents):
+        given = tangents._asdict().items()
+        replacements = [{name: each} for name, each in given if each is not None]
+        return _sum_of(operator, a, replacements, a.out_dtype or default_dtype(a))
 
     return tangent
 
 
 _tgmm_tangent = _multilinear_tangent(
-    lambda inputs: _dtypes.product("tgmm", inputs[0].dtype, inputs[1].dtype)
+    lambda a: _dtypes.product("tgmm", a.lhs.dtype, a.rhs.dtype)
 )
-_dy_tangent = _multilinear_tangent(lambda inputs: inputs[0].dtype)
+_dy_tangent = _multilinear_tangent(lambda a: a.dy.dtype)
 
-differentiable(_gmm, _gmm_setup, _gmm_backward, _gmm_tangent)
-differentiable(_gmm_list, _gmm_setup, _gmm_backward, _gmm_tangent)
-differentiable(_tgmm, _tgmm_setup, _tgmm_backward, _tgmm_tangent)
-differentiable(_bias_grad, _bias_grad_setup, _bias_grad_backward, _dy_tangent)
-differentiable(_bias_scale_grad, _bias_scale_grad_setup, _bias_scale_grad_backward, _dy_tangent)
+for _operator in (gmm, gmm_list):
+    _operator.differentiable(Derivatives(_gmm_kept, _gmm_backward, _gmm_tangent))
+tgmm.differentiable(Derivatives(_tgmm_kept, _tgmm_backward, _tgmm_tangent))
+bias_grad.differentiable(Derivatives(_bias_grad_kept, _bias_grad_backward, _dy_tangent))
+bias_scale_grad.differentiable(
+    Derivatives(_bias_scale_grad_kept, _bias_scale_grad_backward, _dy_tangent)
+)

@@ -41,7 +41,7 @@ FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 OPERANDS = tuple(dtype for dtype in CODES if dtype == torch.int8 or dtype not in INDICES)
 
 #: (lhs, rhs) -> the type of their product, for every pair that has one: the library's own table.
-_PRODUCTS = {
+PRODUCTS = {
     (lhs, rhs): _TYPES[product]
     for lhs, lhs_code in CODES.items()
     for rhs, rhs_code in CODES.items()
@@ -52,7 +52,7 @@ _PRODUCTS = {
 def product(op, lhs, rhs, names=("lhs", "rhs")):
     """The dtype of a product unless another is asked for. `names`: the caller's, of the operands."""
     try:
-        return _PRODUCTS[lhs, rhs]
+        return PRODUCTS[lhs, rhs]
     except KeyError:
         raise TypeError(
             f"{op}: {names[1]}.dtype = {rhs}, expected a type that multiplies with {names[0]}.dtype = {lhs}"

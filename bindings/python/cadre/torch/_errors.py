@@ -18,14 +18,16 @@ _MAY_BE_LISTS = ("a", "b", "c", "rhs", "bias", "out")
 
 #: What an argument may be, if not one of the float types.
 _KNOWN = {
-    "group_sizes": _dtypes.INDICES,
-    **dict.fromkeys(("lhs", "rhs", "a", "b"), _dtypes.OPERANDS),
+    **dict.fromkeys(("group_sizes", "offs"), _dtypes.INDICES),
+    **dict.fromkeys(("lhs", "rhs", "a", "b", "mat_a", "mat_b"), _dtypes.OPERANDS),
     **dict.fromkeys(("c", "out"), (*_dtypes.FLOATS, torch.int32)),
 }
 
 
 def translated(op, error, tensors, out_dtype=None):
     """The exception to raise for `error`. `tensors`: argument name -> what was given as a tensor or list of tensors."""
+    if str(error).startswith(f"{op}: "):
+        return error  # made by this package
     if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
         return wrong_type(op, "out_dtype", out_dtype, "a torch.dtype")
     for argument, value in tensors.items():

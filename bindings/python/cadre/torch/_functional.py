@@ -4,20 +4,18 @@ import torch
 
 from .. import _options
 from .._errors import wrong_type, wrong_value
-from . import _arguments, _dtypes, _plain
-from ._calls import call, into
+from . import (
+    _arguments,
+    _autograd,  # noqa: F401 (completes the operators)
+    _dtypes,
+    _operators,
+)
 from ._errors import translated
 
-_is_compiling = torch.compiler.is_compiling
-_ops = torch.ops.cadre
-_gmm_op = _ops.gmm.default
-_gmm_list_op = _ops.gmm_list.default
-_tgmm_op = _ops.tgmm.default
-_bias_grad_op = _ops.bias_grad.default
-_bias_scale_grad_op = _ops.bias_scale_grad.default
-_gmm_out = _ops.gmm_out.default
-_tgmm_out = _ops.tgmm_out.default
-_bias_grad_out = _ops.bias_grad_out.default
+_gmm, _gmm_plain = _operators.gmm.call, _operators.gmm.call_plain
+_tgmm = _operators.tgmm.call
+_Tensor = torch.Tensor
+_any_autocast = torch._C._is_any_autocast_enabled
 
 
 def gmm(
@@ -50,56 +48,67 @@ def gmm(
     ("untouched", with out). `out`, c, beta and accumulate write into a given buffer and are not differentiable.
     `out` and c are [m, n], or lists with a matrix for each group of its rows, or more (on a device: of one number of rows).
     """
-    if not isinstance(group_sizes, torch.Tensor):
+    if not isinstance(group_sizes, _Tensor):
         group_sizes = _arguments.sizes("gmm", "group_sizes", group_sizes)
     if transpose_rhs is not False and transpose_rhs is not True:
         transpose_rhs = _options.flag("gmm", "transpose_rhs", transpose_rhs)
-    if (
-        alpha is bias is bias_scale is row_scale is out is out_dtype is c is beta is None
-        and tail == "zero"
-        and precision == "default"
-        and not accumulate
-        and type(group_offset) is int
-        and group_offset == 0
-        and not _is_compiling()
-    ):
-        result = _plain.gmm(lhs, rhs, group_sizes, transpose_rhs)
-        if result is not None:
-            return result
-    offset_tensor, group_offset = (
-        (None, group_offset)
-        if type(group_offset) is int and -(2**63) <= group_offset < 2**63
-        else _arguments.group_offset("gmm", group_offset)
-    )
-    alpha_value, alpha = (
-        (1.0, None) if alpha is None else _arguments.scalars("gmm", "alpha", alpha, 1.0)
-    )
-    tail_code = _options.tail("gmm", tail)
-    precision_code = _options.precision("gmm", precision)
     try:
+        if (
+            alpha is bias is bias_scale is row_scale is out is out_dtype is c is beta is None
+            and tail == "zero"
+            and precision == "default"
+            and not accumulate
+            and type(group_offset) is int
+            and group_offset == 0
+            and isinstance(rhs, _Tensor)
+            and not _any_autocast()
+        ):
+            return _gmm_plain(
+                lhs=lhs, rhs=rhs, group_sizes=group_sizes, transpose_rhs=transpose_rhs
+            )
+        offset_tensor, group_offset = _arguments.group_offset("gmm", group_offset)
+        alpha_value, alpha = _arguments.scalars("gmm", "alpha", alpha, 1.0)
+        tail_code = _options.tail("gmm", tail)
+        precision_code = _options.precision("gmm", precision)
         lhs, rhs = _arguments.autocast(lhs, rhs)
-        # What the operators share, in their order, behind lhs, rhs, group_sizes, alpha and bias.
-        common = (
-            bias_scale,
-            row_scale,
-            offset_tensor,
-            group_offset,
-            transpose_rhs,
-            alpha_value,
-            tail_code,
-            precision_code,
-        )
         if out is not None or c is not None or beta is not None or accumulate:
-            product = (lhs, *_lists(rhs, group_sizes, alpha, bias), *common)
-            return _gmm_into(product, out, out_dtype, c, beta, accumulate)
+            options = {
+                "group_sizes": group_sizes,
+                "alpha": alpha,
+                "bias_scale": bias_scale,
+                "row_scale": row_scale,
+                "group_offset_tensor": offset_tensor,
+                "group_offset": group_offset,
+                "transpose_rhs": transpose_rhs,
+                "alpha_value": alpha_value,
+                "tail": tail_code,
+                "precision": precision_code,
+            }
+            return _gmm_into(lhs, rhs, bias, options, out, out_dtype, c, beta, accumulate)
         if tail == "untouched":
             raise wrong_value(
                 "gmm", "tail", "'untouched' without out", "an out whose tail rows are kept"
             )
+        call = _gmm
         if isinstance(rhs, (list, tuple)) or isinstance(bias, (list, tuple)):
-            product = (lhs, *_lists(rhs, group_sizes, alpha, bias), *common)
-            return call(_gmm_list_op, *product, out_dtype)
-        return call(_gmm_op, lhs, rhs, group_sizes, alpha, bias, *common, out_dtype)
+            rhs, bias = _lists(rhs, bias)
+            call = _operators.gmm_list.call
+        return call(
+            lhs=lhs,
+            rhs=rhs,
+            group_sizes=group_sizes,
+            alpha=alpha,
+            bias=bias,
+            bias_scale=bias_scale,
+            row_scale=row_scale,
+            group_offset_tensor=offset_tensor,
+            group_offset=group_offset,
+            transpose_rhs=transpose_rhs,
+            alpha_value=alpha_value,
+            tail=tail_code,
+            precision=precision_code,
+            out_dtype=out_dtype,
+        )
     except (RuntimeError, AttributeError, TypeError) as error:
         tensors = {
             "lhs": lhs,
@@ -115,10 +124,10 @@ def gmm(
         raise translated("gmm", error, tensors, out_dtype) from None
 
 
-def _lists(rhs, group_sizes, alpha, bias):
-    """gmm_list's and gmm_out's arguments behind lhs: rhs and bias as lists."""
+def _lists(rhs, bias):
+    """gmm_list's and gmm_out's rhs and bias."""
     rhs = _arguments.one_or_list("gmm", "rhs", rhs, 2)
-    return rhs, group_sizes, alpha, _arguments.one_or_list("gmm", "bias", bias, 1)
+    return rhs, _arguments.one_or_list("gmm", "bias", bias, 1)
 
 
 def _rows_or_list(argument, value):
@@ -130,25 +139,36 @@ def _rows_or_list(argument, value):
     return [] if value is None else [value], False
 
 
-def _gmm_into(product, out, out_dtype, c, beta, accumulate):
-    """gmm with a buffer or with c. `product`: gmm_out's arguments up to precision."""
-    lhs, rhs, _, alpha, bias, bias_scale, row_scale, _, _, transpose_rhs, *_ = product
+def _gmm_into(lhs, rhs, bias, options, out, out_dtype, c, beta, accumulate):
+    """gmm with a buffer or with c. `options`: the arguments that gmm's operators share."""
+    rhs, bias = _lists(rhs, bias)
     beta_value, beta = _beta("gmm", beta, accumulate)
-    inputs = {"lhs": lhs, "rhs": rhs, "alpha": alpha, "bias": bias, "c": c, "beta": beta}
-    scales = {"bias_scale": bias_scale, "row_scale": row_scale}
+    inputs = {"lhs": lhs, "rhs": rhs, "bias": bias, "c": c, "beta": beta}
+    scales = {name: options[name] for name in ("alpha", "bias_scale", "row_scale")}
     _arguments.refuse_gradients("gmm", {**inputs, **scales})
     if out is None:
         if c is None:
             raise wrong_value("gmm", "out", None, "a tensor, because accumulate or beta adds to it")
         dtype = out_dtype or _dtypes.product("gmm", lhs.dtype, rhs[0].dtype)
+        n = rhs[0].shape[-2 if options["transpose_rhs"] else -1]
         # With beta the library keeps rows that no group covers, so they must hold something.
-        out = lhs.new_zeros((lhs.shape[0], rhs[0].shape[-2 if transpose_rhs else -1]), dtype=dtype)
+        out = lhs.new_zeros((lhs.shape[0], n), dtype=dtype)
     elif out_dtype is not None:
         raise wrong_value("gmm", "out_dtype", out_dtype, "None because out is given")
     c, c_is_list = _rows_or_list("c", c)
     _, out_is_list = _rows_or_list("out", out)
-    written = _arguments.outputs("gmm", "out", out)
-    into(_gmm_out, *product, c, beta, beta_value, c_is_list, out_is_list, written=written)
+    _operators.gmm_out.call(
+        lhs=lhs,
+        rhs=rhs,
+        bias=bias,
+        c=c,
+        beta=beta,
+        beta_value=beta_value,
+        c_is_list=c_is_list,
+        out_is_list=out_is_list,
+        out=_arguments.outputs("gmm", "out", out),
+        **options,
+    )
     return out
 
 
@@ -181,58 +201,50 @@ def tgmm(
     """
     if not isinstance(group_sizes, torch.Tensor):
         group_sizes = _arguments.sizes("tgmm", "group_sizes", group_sizes)
-    offset_tensor, group_offset = _arguments.group_offset("tgmm", group_offset)
-    alpha_value, alpha = _arguments.scalars("tgmm", "alpha", alpha, 1.0)
-    precision_code = _options.precision("tgmm", precision)
     try:
+        offset_tensor, group_offset = _arguments.group_offset("tgmm", group_offset)
+        alpha_value, alpha = _arguments.scalars("tgmm", "alpha", alpha, 1.0)
         lhs, rhs = _arguments.autocast(lhs, rhs)
-        if out is None and (c is not None or beta is not None or accumulate):
-            raise wrong_value(
-                "tgmm", "out", None, "a tensor, because accumulate, beta or c is given"
+        precision_code = _options.precision("tgmm", precision)
+        if out is None:
+            if c is not None or beta is not None or accumulate:
+                expected = "a tensor, because accumulate, beta or c is given"
+                raise wrong_value("tgmm", "out", None, expected)
+            groups = _local_groups("tgmm", group_sizes, group_offset, offset_tensor, num_groups)
+            return _tgmm(
+                lhs=lhs,
+                rhs=rhs,
+                group_sizes=group_sizes,
+                alpha=alpha,
+                group_offset_tensor=offset_tensor,
+                group_offset=group_offset,
+                num_groups=groups,
+                alpha_value=alpha_value,
+                precision=precision_code,
+                out_dtype=out_dtype,
             )
-        if out is not None:
-            for name, value in (("out_dtype", out_dtype), ("num_groups", num_groups)):
-                if value is not None:
-                    raise wrong_value("tgmm", name, value, "None because out is given")
-            beta_value, beta = _beta("tgmm", beta, accumulate)
-            _arguments.refuse_gradients(
-                "tgmm", {"lhs": lhs, "rhs": rhs, "alpha": alpha, "c": c, "beta": beta}
-            )
-            into(
-                _tgmm_out,
-                lhs,
-                rhs,
-                group_sizes,
-                alpha,
-                offset_tensor,
-                group_offset,
-                alpha_value,
-                precision_code,
-                _arguments.one_or_list("tgmm", "c", c, 2),
-                beta,
-                beta_value,
-                written=_arguments.outputs("tgmm", "out", out, 2),
-            )
-            return out
-        groups = _local_groups("tgmm", group_sizes, group_offset, offset_tensor, num_groups)
-        plain = alpha is out_dtype is offset_tensor is None and precision == "default"
-        if plain and alpha_value == 1.0 and group_offset == 0 and not _is_compiling():
-            result = _plain.tgmm(lhs, rhs, group_sizes, groups)
-            if result is not None:
-                return result
-        return call(
-            _tgmm_op,
-            lhs,
-            rhs,
-            group_sizes,
-            alpha,
-            offset_tensor,
-            group_offset,
-            groups,
-            alpha_value,
-            precision_code,
-            out_dtype,
+        for name, value in (("out_dtype", out_dtype), ("num_groups", num_groups)):
+            if value is not None:
+                raise wrong_value("tgmm", name, value, "None because out is given")
+        beta_value, beta = _beta("tgmm", beta, accumulate)
+        _arguments.refuse_gradients(
+            "tgmm", {"lhs": lhs, "rhs": rhs, "alpha": alpha, "c": c, "beta": beta}
         )
+        _operators.tgmm_out.call(
+            lhs=lhs,
+            rhs=rhs,
+            group_sizes=group_sizes,
+            alpha=alpha,
+            group_offset_tensor=offset_tensor,
+            group_offset=group_offset,
+            alpha_value=alpha_value,
+            precision=precision_code,
+            c=_arguments.one_or_list("tgmm", "c", c, 2),
+            beta=beta,
+            beta_value=beta_value,
+            out=_arguments.outputs("tgmm", "out", out, 2),
+        )
+        return out
     except (RuntimeError, AttributeError, TypeError) as error:
         tensors = {
             "lhs": lhs,
@@ -279,41 +291,41 @@ def bias_grad(
     """
     if not isinstance(group_sizes, torch.Tensor):
         group_sizes = _arguments.sizes("bias_grad", "group_sizes", group_sizes)
-    offset_tensor, group_offset = _arguments.group_offset("bias_grad", group_offset)
-    where = (offset_tensor, group_offset)
-    accumulate = _options.flag("bias_grad", "accumulate", accumulate)
     try:
+        offset_tensor, group_offset = _arguments.group_offset("bias_grad", group_offset)
+        accumulate = _options.flag("bias_grad", "accumulate", accumulate)
+        where = {
+            "dy": dy,
+            "group_sizes": group_sizes,
+            "group_offset_tensor": offset_tensor,
+            "group_offset": group_offset,
+        }
         if out is None:
             if accumulate:
-                raise wrong_value(
-                    "bias_grad", "out", None, "a tensor, because accumulate adds to it"
-                )
+                expected = "a tensor, because accumulate adds to it"
+                raise wrong_value("bias_grad", "out", None, expected)
             if num_groups is None and bias is not None:
                 num_groups = len(bias)
             groups = _local_groups(
                 "bias_grad", group_sizes, group_offset, offset_tensor, num_groups
             )
-            dbias = call(_bias_grad_op, dy, group_sizes, bias_scale, *where, groups, None)
+            dbias = _operators.bias_grad.call(bias_scale=bias_scale, num_groups=groups, **where)
         else:
             if num_groups is not None:
-                raise wrong_value(
-                    "bias_grad", "num_groups", num_groups, "None because out is given"
-                )
+                expected = "None because out is given"
+                raise wrong_value("bias_grad", "num_groups", num_groups, expected)
             _arguments.refuse_gradients("bias_grad", {"dy": dy, "bias_scale": bias_scale})
             dbias = out
-            into(
-                _bias_grad_out,
-                dy,
-                group_sizes,
-                bias_scale,
-                *where,
-                accumulate,
-                written=_arguments.outputs("bias_grad", "out", out, 1),
+            _operators.bias_grad_out.call(
+                bias_scale=bias_scale,
+                accumulate=accumulate,
+                out=_arguments.outputs("bias_grad", "out", out, 1),
+                **where,
             )
         if bias is None:
             return dbias
         vectors = _arguments.one_or_list("bias_grad", "bias", bias, 1)
-        return dbias, call(_bias_scale_grad_op, dy, vectors, group_sizes, *where, None)
+        return dbias, _operators.bias_scale_grad.call(bias=vectors, **where)
     except (RuntimeError, AttributeError, TypeError) as error:
         tensors = {
             "dy": dy,
@@ -333,6 +345,6 @@ def check(device=None):
     """
     like = torch.empty(0, device=device)
     try:
-        _ops.check(like)
+        _operators.check.call(like=like)
     except RuntimeError as error:
         raise translated("check", error, {}) from None

@@ -4,23 +4,34 @@ import torch
 
 from .. import _options, _structs
 from .._errors import wrong_value
-from . import _arguments, _dtypes
-from ._calls import call, differentiable, into
+from . import _arguments, _dtypes, _operators
 from ._errors import translated
 from ._grouped_tensor import GroupedTensor, as_grouped
+from ._transforms import Derivatives
 
 _OP = "grouped_gemm"
-_op = torch.ops.cadre.grouped_gemm.default
-_out_op = torch.ops.cadre.grouped_gemm_out.default
-# Its form is not empty: an empty list would be taken for one of tensors.
-_NO_OPERAND = ([], None, None, None, [0])
+_NAMES = {
+    role: (role, f"{role}_rows", f"{role}_cols", f"{role}_offsets", f"{role}_form")
+    for role in "abcd"
+}
 
 
-def _flat(operand):
-    """An operand as the operator takes it: tensors, rows, cols, offsets, form."""
-    if operand is None:
-        return _NO_OPERAND
-    return operand.tensors, operand.rows, operand.cols, operand.offsets, operand.form
+def _form(grouped, role):
+    """The operator's arguments for an operand in that role, but for its tensors."""
+    values = grouped.rows, grouped.cols, grouped.offsets, grouped.form
+    return dict(zip(_NAMES[role][1:], values, strict=True))
+
+
+def _named(grouped, role):
+    """The operator's arguments for an operand in that role."""
+    values = grouped.tensors, grouped.rows, grouped.cols, grouped.offsets, grouped.form
+    return dict(zip(_NAMES[role], values, strict=True))
+
+
+def _operand(arguments, role, tensors):
+    """The operand of that role; d's tensors are not among the arguments."""
+    rows, cols, offsets, form = (getattr(arguments, name) for name in _NAMES[role][1:])
+    return GroupedTensor(form[0], tensors, form, rows, cols, offsets)
 
 
 def grouped_gemm(
@@ -57,7 +68,18 @@ def grouped_gemm(
     if c is None and d is None and (beta is not None or beta_value):
         raise wrong_value(_OP, "c", None, "a grouped tensor, because beta or accumulate adds it")
     precision_code = _options.precision(_OP, precision)
-    scalars = (alpha, beta, alpha_value, beta_value, transa, transb, precision_code)
+    shared = {
+        **_named(a, "a"),
+        **_named(b, "b"),
+        **({} if c is None else _named(c, "c")),
+        "alpha": alpha,
+        "beta": beta,
+        "alpha_value": alpha_value,
+        "beta_value": beta_value,
+        "transa": transa,
+        "transb": transb,
+        "precision": precision_code,
+    }
     try:
         if d is not None:
             if out_dtype is not None:
@@ -73,12 +95,11 @@ def grouped_gemm(
             _arguments.refuse_gradients(_OP, given)
             listed = result.placement == _structs.LIST
             _arguments.outputs(_OP, "d", result.tensors if listed else result.tensors[0])
-            operands = (*_flat(a), *_flat(b), *_flat(c), *_flat(result)[1:])
-            into(_out_op, *operands, *scalars, written=result.tensors)
+            _operators.grouped_gemm_out.call(**shared, **_named(result, "d"))
             return d
         shape = _result(a, b, transa, transb, capacity)
         dtype = out_dtype or _dtypes.product(_OP, a.dtype, b.dtype, ("a", "b"))
-        tensors = call(_op, *_flat(a), *_flat(b), *_flat(c), *_flat(shape)[1:], *scalars, dtype)
+        tensors = _operators.grouped_gemm.call(**shared, **_form(shape, "d"), out_dtype=dtype)
     except RuntimeError as error:
         tensors = {
             "a": a.tensors,
@@ -160,174 +181,132 @@ def _packed_result(a, b, transa, transb, capacity):
     return GroupedTensor(_structs.PACKED, None, form, rows, cols)
 
 
-def _setup(ctx, inputs, output):
-    a, b, c, d = inputs[0:5], inputs[5:10], inputs[10:15], inputs[15:19]
-    alpha, beta, ctx.alpha_value, ctx.beta_value, ctx.transa, ctx.transb, ctx.precision, _ = inputs[
-        19:
-    ]
-    ctx.counts = [len(each[0]) for each in (a, b, c)]
-    ctx.forms = [each[4] for each in (a, b, c)] + [d[3]]
-    ctx.save_for_backward(alpha, beta, *a[1:4], *b[1:4], *c[1:4], *d[0:3], *a[0], *b[0], *c[0])
+def _kept(needs):
+    """All of them: the forms of a, b and c are needed with their tensors."""
+    extents = [f"{role}_{field}" for role in "abcd" for field in ("rows", "cols", "offsets")]
+    return ["a", "b", "c", "alpha", "beta", *extents]
 
 
-def _backward(ctx, dd):
-    alpha, beta, *rest = ctx.saved_tensors
-    extents, tensors = [rest[3 * i : 3 * i + 3] for i in range(4)], rest[12:]
-    a_count, b_count, c_count = ctx.counts
-    a = (tensors[:a_count], *extents[0], ctx.forms[0])
-    b = (tensors[a_count : a_count + b_count], *extents[1], ctx.forms[1])
-    c = (tensors[a_count + b_count :], *extents[2], ctx.forms[2])
-    if ctx.forms[3][0] != _structs.STACKED:
+def _product(x, y, transx, transy, like, *, dtype=None, **scalars):
+    """op(x) op(y) in the form of `like`, and of its dtype unless another is given."""
+    return _operators.grouped_gemm.call(
+        **_named(x, "a"),
+        **_named(y, "b"),
+        **_form(like, "d"),
+        transa=transx,
+        transb=transy,
+        out_dtype=dtype or like.tensors[0].dtype,
+        **scalars,
+    )
+
+
+def _backward(arguments, needs, dd):
+    a, b, c = (_operand(arguments, role, getattr(arguments, role)) for role in "abc")
+    if arguments.d_form[0] != _structs.STACKED:
         # A packed buffer has no strides, and a list's matrices share theirs: a sum's gradient, say, has others.
         dd = [each.contiguous() for each in dd]
-    dd = (list(dd), *extents[3], ctx.forms[3])
-    needs = ctx.needs
-    scalars = (alpha, None, ctx.alpha_value, 0.0)
-
-    def product(x, y, transx, transy, like):
-        return call(
-            _op,
-            *x,
-            *y,
-            *_NO_OPERAND,
-            *like[1:],
-            *scalars,
-            transx,
-            transy,
-            ctx.precision,
-            like[0][0].dtype,
+    dd = _operand(arguments, "d", list(dd))
+    alpha, beta, precision = arguments.alpha, arguments.beta, arguments.precision
+    scalars = {"alpha": alpha, "alpha_value": arguments.alpha_value, "precision": precision}
+    transa, transb = arguments.transa, arguments.transb
+    gradients = {}
+    if needs.a:
+        gradients["a"] = (
+            _product(b, dd, transb, True, a, **scalars)
+            if transa
+            else _product(dd, b, False, not transb, a, **scalars)
         )
-
-    da, db, dc = [None] * a_count, [None] * b_count, [None] * c_count
-    dalpha = dbeta = None
-    if any(needs[0]):
-        da = (
-            product(b, dd, ctx.transb, True, a)
-            if ctx.transa
-            else product(dd, b, False, not ctx.transb, a)
+    if needs.b:
+        gradients["b"] = (
+            _product(dd, a, True, transa, b, **scalars)
+            if transb
+            else _product(a, dd, not transa, False, b, **scalars)
         )
-    if any(needs[5]):
-        db = (
-            product(dd, a, True, ctx.transa, b)
-            if ctx.transb
-            else product(a, dd, not ctx.transa, False, b)
-        )
-    if any(needs[10]):
-        dc = [_times_groups(each, beta, ctx.beta_value, i, c) for i, each in enumerate(dd[0])]
-    if needs[19]:
-        dtype = _dtypes.accumulator(dd[0][0].dtype)
-        again = call(
-            _op,
-            *a,
-            *b,
-            *_NO_OPERAND,
-            *dd[1:],
-            None,
-            None,
-            1.0,
-            0.0,
-            ctx.transa,
-            ctx.transb,
-            ctx.precision,
-            dtype,
-        )
-        dalpha = _dots(again, dd, alpha)
-    if needs[20]:
-        dbeta = _dots(c[0], dd, beta)
-    nothing = (None, None, None, None)
-    return (
-        da,
-        *nothing,
-        db,
-        *nothing,
-        dc,
-        *nothing,
-        *nothing,
-        dalpha,
-        dbeta,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-    )
+    if needs.c:
+        gradients["c"] = [
+            _times_groups(each, beta, arguments.beta_value, i, c)
+            for i, each in enumerate(dd.tensors)
+        ]
+    if needs.alpha:
+        dtype = _dtypes.accumulator(dd.tensors[0].dtype)
+        again = _product(a, b, transa, transb, dd, dtype=dtype, precision=precision)
+        gradients["alpha"] = _dots(again, dd, alpha)
+    if needs.beta:
+        gradients["beta"] = _dots(c.tensors, dd, beta)
+    return gradients
 
 
 def _per_element(scalars, operand):
     """scalars[g] for every element of a packed buffer, from per-group dims on the host or the device."""
-    _, rows, cols, offsets, form = operand
-    if offsets is not None:
+    if operand.offsets is not None:
         raise NotImplementedError(
             "grouped_gemm: gradients through c, alpha or beta for a packed tensor with offsets"
         )
-    groups = form[1]
     device = scalars.device
     each = [
-        torch.full((groups,), uniform, device=device)
+        torch.full((operand.num_groups,), uniform, device=device)
         if values is None
         else values.to(device=device, dtype=torch.int64)
-        for uniform, values in ((form[2], rows), (form[3], cols))
+        for uniform, values in ((operand.form[2], operand.rows), (operand.form[3], operand.cols))
     ]
     ends = torch.cumsum(each[0] * each[1], 0)
-    index = torch.searchsorted(ends, torch.arange(form[6], device=device), right=True)
+    index = torch.searchsorted(ends, torch.arange(operand.form[6], device=device), right=True)
     # Behind the last group: zero.
     return torch.cat([scalars, scalars.new_zeros(1)])[index], index
 
 
 def _times_groups(dd, beta, beta_value, i, c):
     """beta_g * dd for one of C's tensors."""
+    dtype = c.tensors[i].dtype
     if beta is None:
-        return (dd * beta_value).to(c[0][i].dtype)
-    placement = c[4][0]
-    if placement == _structs.STACKED:
+        return (dd * beta_value).to(dtype)
+    if c.placement == _structs.STACKED:
         factor = beta[:, None, None]
-    elif placement == _structs.LIST:
+    elif c.placement == _structs.LIST:
         factor = beta[i]
     else:
         factor, _ = _per_element(beta, c)
-    return (dd * factor).to(c[0][i].dtype)
+    return (dd * factor).to(dtype)
 
 
 def _dots(tensors, dd, like):
     """The sum of tensors * dd over each group, in the dtype of `like`."""
-    dtype = _dtypes.accumulator(dd[0][0].dtype)
-    placement = dd[4][0]
-    if placement == _structs.STACKED:
-        sums = (tensors[0].to(dtype) * dd[0][0].to(dtype)).sum((1, 2))
-    elif placement == _structs.LIST:
-        sums = torch.stack([(x.to(dtype) * y.to(dtype)).sum() for x, y in zip(tensors, dd[0])])
+    dtype = _dtypes.accumulator(dd.tensors[0].dtype)
+    products = [x.to(dtype) * y.to(dtype) for x, y in zip(tensors, dd.tensors, strict=True)]
+    if dd.placement == _structs.STACKED:
+        sums = products[0].sum((1, 2))
+    elif dd.placement == _structs.LIST:
+        sums = torch.stack([each.sum() for each in products])
     else:
-        groups = dd[4][1]
         _, index = _per_element(like, dd)
-        products = tensors[0].to(dtype) * dd[0][0].to(dtype)
-        sums = products.new_zeros(groups + 1).index_add(0, index, products)[:groups]
+        sums = products[0].new_zeros(dd.num_groups + 1).index_add(0, index, products[0])
+        sums = sums[: dd.num_groups]
     return sums.to(like.dtype)
 
 
-def _tangent(op, inputs, tangents):
+def _tangent(operator, arguments, tangents):
     """The product is linear in a, b and alpha, the rest in c and beta."""
-    c, beta, beta_value = inputs[10:15], inputs[20], inputs[22]
-    dtype = inputs[26]
+    c, beta = _operand(arguments, "c", arguments.c), arguments.beta
+    given = arguments._asdict()
     terms = []
-    for place in (0, 5, 19):
-        if tangents[place] is not None:
-            arguments = [*inputs[:10], *_NO_OPERAND, *inputs[15:]]
-            arguments[place], arguments[20], arguments[22] = tangents[place], None, 0.0
-            terms.append(call(op, *arguments))
-    if (tangents[10] is not None or tangents[20] is not None) and c[4][0] != inputs[18][0]:
+    for name in ("a", "b", "alpha"):
+        if (tangent := getattr(tangents, name)) is not None:
+            without_c = {key: operator.defaults[key] for key in _NAMES["c"]}
+            alone = {**without_c, "beta": None, "beta_value": 0.0, name: tangent}
+            terms.append(operator.call(**{**given, **alone}))
+    if (tangents.c is not None or tangents.beta is not None) and c.placement != arguments.d_form[0]:
         raise NotImplementedError(
             "grouped_gemm: tangents of c or beta where c and the result have different forms"
         )
-    if tangents[10] is not None:
-        scaled = (
-            _times_groups(each, beta, beta_value, i, c) for i, each in enumerate(tangents[10])
-        )
-        terms.append([each.to(dtype) for each in scaled])
-    if tangents[20] is not None:
-        scaled = (_times_groups(each, tangents[20], 0.0, i, c) for i, each in enumerate(c[0]))
-        terms.append([each.to(dtype) for each in scaled])
+    scaled = []
+    if tangents.c is not None:
+        scaled.append((tangents.c, beta, arguments.beta_value))
+    if tangents.beta is not None:
+        scaled.append((c.tensors, tangents.beta, 0.0))
+    for tensors, factors, factor in scaled:
+        each = (_times_groups(tensor, factors, factor, i, c) for i, tensor in enumerate(tensors))
+        terms.append([tensor.to(arguments.out_dtype) for tensor in each])
     return [sum(each[1:], start=each[0]) for each in zip(*terms, strict=True)]
 
 
-differentiable(_op, _setup, _backward, _tangent, returns_list=True)
+_operators.grouped_gemm.differentiable(Derivatives(_kept, _backward, _tangent))

@@ -3,12 +3,18 @@
 import torch
 
 from .._errors import wrong_type, wrong_value
-from . import _arguments, _dtypes
-from ._errors import renamed
-from ._functional import gmm, tgmm
+from . import (
+    _arguments,
+    _autograd,  # noqa: F401 (completes the operators)
+    _dtypes,
+    _operators,
+)
+from ._errors import renamed, translated
 from ._grouped_gemm import grouped_gemm
 
 _OP = "grouped_mm"
+_gmm, _gmm_plain = _operators.gmm.call, _operators.gmm.call_plain
+_tgmm = _operators.tgmm.call
 #: From the words of the ops below to those of this one, for messages.
 _WORDS = {
     "gmm": _OP,
@@ -20,22 +26,11 @@ _WORDS = {
     "b.": "mat_b.",
     "c.": "bias.",
     "group_sizes": "offs",
+    "group_ends": "offs",
     "out.dtype": "out_dtype",
     "d.dtype": "out_dtype",
 }
 _TURNED_WORDS = {**_WORDS, "lhs": "mat_b", "rhs": "mat_a"}
-
-
-def _sizes(offs):
-    """Group sizes from the groups' ends, on the device of `offs`."""
-    if not offs.dtype.is_signed:
-        offs = offs.to(
-            torch.int64
-        )  # torch subtracts uint8 alone, and ends that decrease would wrap
-    # Two kernels; torch.diff with its zero to prepend takes three.
-    sizes = offs.clone()
-    sizes[1:].sub_(offs[:-1])
-    return sizes
 
 
 def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
@@ -55,18 +50,31 @@ def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
     try:
         if a_rank == b_rank == 3:
             return _batched(mat_a, mat_b, bias, out_dtype)
-        sizes = _sizes(offs)
+        mat_a, mat_b = _arguments.autocast(mat_a, mat_b)
         if a_rank == b_rank == 2:
-            return _ragged_inner(mat_a, mat_b, sizes, bias, out_dtype)
+            return _ragged_inner(mat_a, mat_b, offs, bias, out_dtype)
         if b_rank == 3:
-            return gmm(mat_a, mat_b, sizes, bias=bias, out_dtype=out_dtype)
+            return _ragged_rows(mat_a, mat_b, offs, False, bias, out_dtype)
         # Transposed, it is the first form; nothing moves in memory.
-        return gmm(mat_b.t(), mat_a, sizes, transpose_rhs=True, bias=bias, out_dtype=out_dtype).t()
-    except (ValueError, TypeError, NotImplementedError) as error:
-        if offs is not None:
-            divided = mat_b.shape[1] if a_rank == 3 else mat_a.shape[0 if b_rank == 3 else 1]
-            _check_ends(offs, divided)
+        return _ragged_rows(mat_b.t(), mat_a, offs, True, bias, out_dtype).t()
+    except (RuntimeError, ValueError, TypeError) as error:
+        tensors = {"mat_a": mat_a, "mat_b": mat_b, "offs": offs, "bias": bias}
+        error = translated(_OP, error, tensors, out_dtype)
         raise renamed(error, _TURNED_WORDS if a_rank > b_rank else _WORDS) from None
+
+
+def _ragged_rows(lhs, rhs, ends, transpose_rhs, bias, out_dtype):
+    if bias is None and out_dtype is None:
+        return _gmm_plain(lhs=lhs, rhs=rhs, group_sizes=ends, ends=True, transpose_rhs=transpose_rhs)
+    return _gmm(
+        lhs=lhs,
+        rhs=rhs,
+        group_sizes=ends,
+        ends=True,
+        bias=bias,
+        transpose_rhs=transpose_rhs,
+        out_dtype=out_dtype,
+    )
 
 
 def _check(mat_a, mat_b, offs, bias):
@@ -105,22 +113,20 @@ def _check(mat_a, mat_b, offs, bias):
             raise wrong_value(_OP, "bias.shape", list(bias.shape), [groups, width])
 
 
-def _check_ends(offs, length):
-    """Raises for ends on the host that no groups have; `length`: of the dim that they divide."""
-    before = 0
-    for i, end in enumerate(offs.tolist() if offs.device.type == "cpu" else ()):
-        if not before <= end <= length:
-            start = f"offs[{i - 1}] = {before}" if i else 0
-            raise wrong_value(_OP, f"offs[{i}]", end, f"{start} to {length}") from None
-        before = end
-
-
-def _ragged_inner(mat_a, mat_b, sizes, bias, out_dtype):
-    if bias is None:
-        return tgmm(mat_a.t(), mat_b, sizes, out_dtype=out_dtype)
-    dtype = out_dtype or _dtypes.product(_OP, mat_a.dtype, mat_b.dtype)
-    product = tgmm(mat_a.t(), mat_b, sizes, out_dtype=_dtypes.accumulator(dtype))
-    return (product + bias.unsqueeze(1)).to(dtype)
+def _ragged_inner(mat_a, mat_b, ends, bias, out_dtype):
+    wide = out_dtype
+    if bias is not None:
+        dtype = out_dtype or _dtypes.product(_OP, mat_a.dtype, mat_b.dtype)
+        wide = _dtypes.accumulator(dtype)
+    product = _tgmm(
+        lhs=mat_a.t(),
+        rhs=mat_b,
+        group_sizes=ends,
+        ends=True,
+        num_groups=ends.shape[0],
+        out_dtype=wide,
+    )
+    return product if bias is None else (product + bias.unsqueeze(1)).to(dtype)
 
 
 def _batched(mat_a, mat_b, bias, out_dtype):

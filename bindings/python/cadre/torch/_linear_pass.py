@@ -11,14 +11,11 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .._errors import wrong_type, wrong_value
-from . import _arguments, _dtypes, _main_grad, _memory
-from ._calls import call
+from . import _arguments, _dtypes, _main_grad, _memory, _operators
 from ._errors import renamed
 from ._functional import gmm, tgmm
 from ._linear_parameters import check_float, one_or_list
 
-_bias_grad = torch.ops.cadre.bias_grad.default
-_bias_scale_grad = torch.ops.cadre.bias_scale_grad.default
 _OP = "GroupedLinear"
 _DGRAD_WORDS = {"gmm": _OP, "lhs": "grad of y", "rhs": "weight", "out": "dgrad_out"}
 
@@ -121,15 +118,20 @@ class _Pass(torch.autograd.Function):
         if needs_inp:
             rhs = one_or_list(list(weights), module.single_grouped_weight)
             dinp = _input_gradient(ctx, dy, rhs, splits)
-        where = (None, 0)
         if needs_biases:
-            groups, dtype = module.num_gemms, biases[0].dtype
-            dbias = call(_bias_grad, dy, splits, scales, *where, groups, dtype)
+            dbias = _operators.bias_grad.call(
+                dy=dy,
+                group_sizes=splits,
+                bias_scale=scales,
+                num_groups=module.num_gemms,
+                out_dtype=biases[0].dtype,
+            )
             dbiases = [dbias] if module.single_grouped_bias else list(dbias.unbind(0))
         if needs_scales:
             # In f32, as every sum is, whatever type dy has.
-            dtype = _dtypes.accumulator(dy.dtype)
-            dscales = call(_bias_scale_grad, dy, biases, splits, *where, dtype).to(scales.dtype)
+            dscales = _operators.bias_scale_grad.call(
+                dy=dy, bias=biases, group_sizes=splits, out_dtype=_dtypes.accumulator(dy.dtype)
+            ).to(scales.dtype)
         dweights = [None] * ctx.weight_count
         if wgrad is not None and module.delay_wgrad_compute:
             module._pending.append(wgrad)

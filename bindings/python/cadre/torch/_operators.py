@@ -1,0 +1,86 @@
+"""The operators of cadre_torch.so, with shapes and dtypes of their results for torch.compile, torch.export and `meta`. Their
+derivatives are in _autograd.py and _grouped_gemm.py."""
+
+import torch
+
+from .. import _structs
+from . import _arguments, _dtypes
+from ._schema import Operator
+
+gmm = Operator("gmm", plain="gmm_plain")
+gmm_list = Operator("gmm_list", op="gmm")
+gmm_out = Operator("gmm_out", op="gmm")
+tgmm = Operator("tgmm", plain="tgmm_plain")
+tgmm_out = Operator("tgmm_out", op="tgmm")
+bias_grad = Operator("bias_grad")
+bias_grad_out = Operator("bias_grad_out", op="bias_grad")
+bias_scale_grad = Operator("bias_scale_grad", op="bias_grad")
+grouped_gemm = Operator("grouped_gemm")
+grouped_gemm_out = Operator("grouped_gemm_out", op="grouped_gemm")
+check = Operator("check")
+
+
+def _rank(op, argument, tensor, rank):
+    if tensor.dim() != rank:
+        raise _arguments.wrong_rank(op, argument, tensor, rank)
+
+
+@gmm.fake
+def _(a):
+    _rank("gmm", "lhs", a.lhs, 2)
+    _rank("gmm", "rhs", a.rhs, 3)
+    if a.bias is not None and a.bias.dim() != 2:
+        raise _arguments.wrong_rank("gmm", "bias", a.bias, "2: [g, n]")
+    n, k = a.rhs.shape[1:] if a.transpose_rhs else reversed(a.rhs.shape[1:])
+    lhs_k = a.lhs.shape[1]
+    torch._check(lhs_k == k, lambda: f"gmm: rhs.k = {k}, expected lhs.k = {lhs_k}")
+    dtype = a.out_dtype or _dtypes.product("gmm", a.lhs.dtype, a.rhs.dtype)
+    return a.lhs.new_empty((a.lhs.shape[0], n), dtype=dtype)
+
+
+@gmm_list.fake
+def _(a):
+    _rank("gmm", "lhs", a.lhs, 2)
+    first = a.rhs[0]
+    if len(a.rhs) > 1 or first.dim() != 3:  # one tensor of rank 3 is a stack
+        for i, each in enumerate(a.rhs):
+            _rank("gmm", f"rhs[{i}]", each, 2)
+    n = first.shape[-2 if a.transpose_rhs else -1]
+    dtype = a.out_dtype or _dtypes.product("gmm", a.lhs.dtype, first.dtype)
+    return a.lhs.new_empty((a.lhs.shape[0], n), dtype=dtype)
+
+
+@tgmm.fake
+def _(a):
+    _rank("tgmm", "lhs", a.lhs, 2)
+    _rank("tgmm", "rhs", a.rhs, 2)
+    dtype = a.out_dtype or _dtypes.product("tgmm", a.lhs.dtype, a.rhs.dtype)
+    return a.lhs.new_empty((a.num_groups, a.lhs.shape[1], a.rhs.shape[1]), dtype=dtype)
+
+
+@bias_grad.fake
+def _(a):
+    _rank("bias_grad", "dy", a.dy, 2)
+    return a.dy.new_empty((a.num_groups, a.dy.shape[1]), dtype=a.out_dtype or a.dy.dtype)
+
+
+@bias_scale_grad.fake
+def _(a):
+    _rank("bias_grad", "dy", a.dy, 2)
+    return a.dy.new_empty((a.dy.shape[0],), dtype=a.out_dtype or a.dy.dtype)
+
+
+@grouped_gemm.fake
+def _(a):
+    placement, num_groups, *dims = a.d_form
+    if placement == _structs.STACKED:
+        shapes = [(num_groups, *dims)]
+    elif placement == _structs.PACKED:
+        shapes = [(dims[-1],)]
+    else:
+        shapes = [tuple(dims[2 * i : 2 * i + 2]) for i in range(num_groups)]
+    return [a.a[0].new_empty(shape, dtype=a.out_dtype) for shape in shapes]
+
+
+for _written in (gmm_out, tgmm_out, bias_grad_out, grouped_gemm_out, check):
+    _written.fake(lambda arguments: None)
