@@ -10,6 +10,7 @@ BSource::BSource(const WorkUnit& unit, const GemmKernel& kernel)
       packed_(unit.packed),
       cols_(unit.n_end - unit.n_begin),
       first_panel_(unit.n_begin / kernel.nr),
+      half_cols_(unit.item->is_paired() ? unit.item->result_cols() : 0),
       resident_(unit.resident),
       column_rows_(unit.resident && lies_in_columns() && takes_dtype() ? kernel.column_rows : 0) {}
 
@@ -37,7 +38,7 @@ void BSource::point_at(int64_t k0, int64_t panel, char* packed, TileArgs* args) 
 }
 
 PrefetchWalk BSource::walk(int64_t k0, int64_t k, int64_t panel, int64_t panels) const {
-  const int64_t cols = std::min(panels * kernel_.nr, cols_ - panel * kernel_.nr);
+  const int64_t cols = std::min(panels * kernel_.nr, cols_ - panel / halves() * kernel_.nr);
   if (k <= 0 || cols <= 0) return {};
   if (is_packed()) {
     return {packed_at(k0, panel), ceil_div(cols, kernel_.nr) * panel_bytes(k), 0, 1};

@@ -15,10 +15,14 @@ class BSource {
  public:
   BSource(const WorkUnit& unit, const GemmKernel& kernel);
 
-  int64_t panels() const { return ceil_div(cols_, kernel_.nr); }
-  int64_t full_panels() const { return cols_ / kernel_.nr; }
+  /// 2 where columns of a gate and of what it gates lie apart: their panels alternate, so that the
+  /// sums of both are at hand together. Every second panel is then as far from the one before as
+  /// neighbours are elsewhere.
+  int64_t halves() const { return half_cols_ > 0 ? 2 : 1; }
+  int64_t panels() const { return ceil_div(cols_, kernel_.nr) * halves(); }
+  int64_t full_panels() const { return cols_ / kernel_.nr * halves(); }
   int64_t panel_cols(int64_t panel) const {
-    return std::min<int64_t>(kernel_.nr, cols_ - panel * kernel_.nr);
+    return std::min<int64_t>(kernel_.nr, cols_ - panel / halves() * kernel_.nr);
   }
   int64_t element_bytes() const { return static_cast<int64_t>(size_of(b_.dtype)); }
   /// A panel's part of a row of B.
@@ -41,11 +45,13 @@ class BSource {
   bool reads_in_place(int64_t k, int64_t tiles) const;
   /// The kernel packs rows as they lie, whole lines of them (GemmKernel::pack_rows).
   bool packs_lines() const {
-    return kernel_.pack_rows != nullptr && lies_in_rows() && b_.dtype == kernel_.source_dtype;
+    return kernel_.pack_rows != nullptr && lies_in_rows() && b_.dtype == kernel_.source_dtype &&
+           halves() == 1;
   }
   /// The kernel can pack columns beside the products of another block.
   bool packs_columns_beside() const {
-    return kernel_.tuning.packs_beside && lies_in_columns() && b_.dtype == kernel_.source_dtype;
+    return kernel_.tuning.packs_beside && lies_in_columns() && b_.dtype == kernel_.source_dtype &&
+           halves() == 1;
   }
 
   /// From one packed panel to the next. Panels that are written side by side, a row of each in
@@ -58,25 +64,29 @@ class BSource {
   /// A panel that was packed before; k0 is where a block of k starts.
   const char* packed_at(int64_t k0, int64_t panel) const {
     const PackedLayout& layout = packed_->layout;
-    return packed_->data + layout.offset_bytes(k0 / layout.k_block, first_panel_ + panel);
+    const int64_t number = first_panel_ + column_of(panel) / kernel_.nr;
+    return packed_->data + layout.offset_bytes(k0 / layout.k_block, number);
   }
   const char* at(int64_t k0, int64_t panel) const {
-    return static_cast<const char*>(element_at(b_, k0, panel * kernel_.nr));
+    return static_cast<const char*>(element_at(b_, k0, column_of(panel)));
   }
   int64_t k_bytes() const { return b_.row_stride * element_bytes(); }
 
   /// Packs one panel; what lies ahead_bytes behind each line that is read is prefetched.
   void pack(int64_t k0, int64_t k, int64_t panel, char* dst, int64_t ahead_bytes) const {
-    pack_panel_of(kernel_, b_, index_, {}, {k0, panel * kernel_.nr, k, panel_cols(panel)}, dst,
+    pack_panel_of(kernel_, b_, index_, {}, {k0, column_of(panel), k, panel_cols(panel)}, dst,
                   ahead_bytes);
   }
   /// Panels from [k0, panel] on, for a row tile to read where they lie and, given memory, to leave
   /// behind packed.
   void point_at(int64_t k0, int64_t panel, char* packed, TileArgs* args) const;
-  /// The memory of k values and panels, as rows to prefetch.
+  /// The memory of k values and so many panels of one half, as rows to prefetch.
   PrefetchWalk walk(int64_t k0, int64_t k, int64_t panel, int64_t panels) const;
 
  private:
+  int64_t column_of(int64_t panel) const {
+    return panel / halves() * kernel_.nr + panel % halves() * half_cols_;
+  }
   /// In memory of the caller, rows of B one stride apart.
   bool is_strided() const { return !is_packed() && !index_.given(); }
   bool takes_dtype() const {
@@ -89,6 +99,7 @@ class BSource {
   const RowIndex& index_;
   const PackedMatrix* packed_;
   int64_t cols_, first_panel_;
+  int64_t half_cols_;  ///< from a gate to what it gates, or 0
   bool resident_;
   int64_t column_rows_;
 };

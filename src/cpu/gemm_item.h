@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cadre/activation.h"
 #include "plan/operands.h"
 #include "plan/problem.h"
 
@@ -34,8 +35,15 @@ struct RowIndex {
   bool given() const { return data != nullptr; }
 };
 
+/// What is made of finished sums before they are rounded into D: nothing where the kind is kNone.
+struct ActivationStep {
+  Activation activation{};
+  MatrixRef pre{};  ///< [m, n]: the sums themselves, written where it is given
+};
+
 /// D = row_scale * (alpha * A @ B + bias_scale * bias) + beta * C, with A [m,k] and B [k,n].
-/// C is not read where beta is 0. An item may have m, n or k of 0.
+/// C is not read where beta is 0. An item may have m, n or k of 0. With an activation D is
+/// [m, result_cols] and beta is 0.
 struct GemmItem {
   int64_t m = 0;
   int64_t n = 0;
@@ -49,7 +57,15 @@ struct GemmItem {
   VectorRef row_scale{};   ///< [m]
   double alpha = 1;
   double beta = 0;
+  ActivationStep step{};
   int64_t group = 0;  ///< local group: which matrix of packed weights, for one
+
+  bool activates() const { return step.activation.kind != ActivationKind::kNone; }
+  int64_t result_cols() const { return n / step.activation.columns(); }
+  /// Columns of B come in two halves, gate and up, and each result takes one of either.
+  bool is_paired() const {
+    return step.activation.gated() && step.activation.layout == GateLayout::kConcatenated;
+  }
 };
 
 struct LoweredCall {

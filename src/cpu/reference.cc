@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "core/activation_math.h"
 #include "core/convert.h"
 #include "core/text.h"
 #include "cpu/gemm_item.h"
@@ -72,8 +73,8 @@ void write_int(const GemmItem& item, int64_t row, int64_t col) {
   std::memcpy(element_at(item.d, row, col), &result, sizeof(result));
 }
 
-/// row_scale * (alpha * acc + bias_scale * bias) + beta * C, rounded once.
-void write_float(const GemmItem& item, int64_t row, int64_t col) {
+/// row_scale * (alpha * acc + bias_scale * bias) + beta * C.
+double result_at(const GemmItem& item, int64_t row, int64_t col) {
   const bool both_int8 = item.a.dtype == DType::kI8 && item.b.dtype == DType::kI8;
   const double acc = both_int8 ? int_product(item, row, col) : float_product(item, row, col);
   double result = item.alpha * acc;
@@ -83,13 +84,41 @@ void write_float(const GemmItem& item, int64_t row, int64_t col) {
   }
   if (item.row_scale.data) result *= value_at(item.row_scale, row);
   if (item.beta != 0) result += item.beta * value_at(item.c, row, col);
-  store_rounded(element_at(item.d, row, col), item.d.dtype, 0, result);
+  return result;
+}
+
+void write_float(const GemmItem& item, int64_t row, int64_t col) {
+  store_rounded(element_at(item.d, row, col), item.d.dtype, 0, result_at(item, row, col));
+}
+
+/// Column `col` of the activated result, and its pre-activation where that is asked for.
+void write_activated(const GemmItem& item, int64_t row, int64_t col) {
+  const Activation& activation = item.step.activation;
+  const bool interleaved = activation.layout == GateLayout::kInterleaved;
+  const int64_t gate_col = activation.gated() && interleaved ? 2 * col : col;
+  const int64_t up_col = interleaved ? gate_col + 1 : col + item.result_cols();
+  const auto pre = [&](int64_t pre_col) {
+    const double value = result_at(item, row, pre_col);
+    const MatrixRef& to = item.step.pre;
+    if (to.data) store_rounded(element_at(to, row, pre_col), to.dtype, 0, value);
+    return value;
+  };
+  const double gate = pre(gate_col);
+  const double up = activation.gated() ? pre(up_col) : 0.0;
+  const double y = with_activation_kind(activation.kind, [&](auto kind) {
+    return activate_with<decltype(kind)::value, double>(gate, up,
+                                                        ClampParameters<double>(activation))
+        .value;
+  });
+  store_rounded(element_at(item.d, row, col), item.d.dtype, 0, y);
 }
 
 void multiply(const GemmItem& item) {
   for (int64_t row = 0; row < item.m; ++row) {
-    for (int64_t col = 0; col < item.n; ++col) {
-      if (item.d.dtype == DType::kI32) {
+    for (int64_t col = 0; col < item.result_cols(); ++col) {
+      if (item.activates()) {
+        write_activated(item, row, col);
+      } else if (item.d.dtype == DType::kI32) {
         write_int(item, row, col);
       } else {
         write_float(item, row, col);

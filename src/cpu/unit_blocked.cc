@@ -57,7 +57,7 @@ class BlockedUnit : Unit {
   void multiply_block(const Block& block, const Block& next, char* packed, Beside* beside);
   void multiply_panels(TileArgs args, const Block& block, int64_t tile, int64_t begin, int64_t end,
                        PrefetchWalk* first_walk, PrefetchWalk* walk) const;
-  TileArgs packed_args(const Block& block, int64_t tile, const char* packed) const;
+  TileArgs packed_args(const Block& block, int64_t tile, const char* packed, int64_t half) const;
   void finish_tile(const Block& block, int64_t tile) const;
   PrefetchWalk packed_rows_behind(const Block& block, int64_t tile) const;
 
@@ -123,6 +123,7 @@ void BlockedUnit::cut_into_blocks() {
     block_panels_ =
         round_up(block_panels_, std::max<int64_t>(kStripBytes / b.panel_row_bytes(), 1));
   }
+  block_panels_ = round_up(block_panels_, b.halves());
   n_blocks_ = ceil_div(b.panels(), block_panels_);
   keeps_a_ = fits && n_blocks_ > 1;
   packs_beside_ = (b.packs_lines() || b.packs_columns_beside()) && rows.count() > 1;
@@ -185,8 +186,10 @@ void BlockedUnit::pack_block(const Block& block, int64_t begin, char* packed) co
     begin = line_panels(block);
   }
   for (int64_t i = begin; i < block.panels; ++i) {
-    b.pack(block.k0, block.k, block.panel + i, packed + i * b.panel_bytes(block.k),
-           i + 1 < block.panels ? kernel.nr * b.column_bytes() : 0);
+    const int64_t panel = block.panel + i;
+    const int64_t next_bytes = b.at(block.k0, panel + 1) - b.at(block.k0, panel);
+    b.pack(block.k0, block.k, panel, packed + i * b.panel_bytes(block.k),
+           i + 1 < block.panels ? next_bytes : 0);
   }
 }
 
@@ -253,11 +256,17 @@ void BlockedUnit::multiply_block(const Block& block, const Block& next, char* pa
                                  Beside* beside) {
   const int64_t steps = prefetch_steps(block.k);
   const int64_t b_steps = std::max<int64_t>(block.panels - kRowPrefetchPanels, 1) * steps;
-  PrefetchWalk next_b, none;
-  if (beside->panels == 0) next_b = b.walk(next.k0, next.k, next.panel, next.panels);
+  const int64_t halves = b.halves();
+  PrefetchWalk next_b[2], none;
+  int64_t next_lines = 0;
+  for (int64_t half = 0; half < halves && beside->panels == 0; ++half) {
+    next_b[half] = b.walk(next.k0, next.k, next.panel + half, next.panels / halves);
+    next_lines += lines_of(next_b[half]);
+  }
   const int64_t b_tiles =
-      std::min(ceil_div(lines_of(next_b), kBlockPrefetchLines * b_steps) + 1, rows.count());
-  next_b.lines = std::max(kBlockPrefetchLines, ceil_div(lines_of(next_b), b_tiles * b_steps));
+      std::min(ceil_div(next_lines, kBlockPrefetchLines * b_steps) + 1, rows.count());
+  for (PrefetchWalk& walk : next_b)
+    walk.lines = std::max(kBlockPrefetchLines, ceil_div(next_lines, b_tiles * b_steps));
   const int64_t in_place = source_panels(block);
   for (int64_t tile = 0; tile < rows.count(); ++tile) {
     if (packs_a(block)) pack_a(block, tile);
@@ -268,27 +277,30 @@ void BlockedUnit::multiply_block(const Block& block, const Block& next, char* pa
                       : packed_rows_behind(block, tile);
       next_rows.lines = ceil_div(lines_of(next_rows), kRowPrefetchPanels * steps);
     }
-    PrefetchWalk* const walk = tile + b_tiles >= rows.count() ? &next_b : &none;
-    TileArgs args = packed_args(block, tile, packed);
-    args.copy = &beside->columns;
-    args.rows_beside = &beside->rows;
-    args.b_from = beside->panels > 0 ? BFrom::kPanelsBeside : BFrom::kPanels;
-    int64_t begin = 0;
-    if (tile == 0 && in_place > 0) {
-      TileArgs from_source = args;
-      b.point_at(block.k0, block.panel, rows.count() > 1 ? packed : nullptr, &from_source);
-      from_source.b_packed_panel_bytes = b.panel_bytes(block.k);
-      from_source.b_ahead_bytes = std::max<int64_t>(from_source.b_panel_bytes, 64);
-      multiply_panels(from_source, block, tile, 0, in_place, &next_rows, walk);
-      begin = in_place;
+    for (int64_t half = 0; half < halves; ++half) {
+      PrefetchWalk* const walk = tile + b_tiles >= rows.count() ? &next_b[half] : &none;
+      TileArgs args = packed_args(block, tile, packed, half);
+      args.copy = &beside->columns;
+      args.rows_beside = &beside->rows;
+      args.b_from = beside->panels > 0 ? BFrom::kPanelsBeside : BFrom::kPanels;
+      int64_t begin = 0;
+      if (tile == 0 && in_place > 0) {
+        TileArgs from_source = args;
+        char* const kept = packed + half * b.panel_bytes(block.k);
+        b.point_at(block.k0, block.panel + half, rows.count() > 1 ? kept : nullptr, &from_source);
+        from_source.b_packed_panel_bytes = halves * b.panel_bytes(block.k);
+        from_source.b_ahead_bytes = std::max<int64_t>(from_source.b_panel_bytes, 64);
+        begin = in_place / halves;
+        multiply_panels(from_source, block, tile, 0, begin, &next_rows, walk);
+      }
+      multiply_panels(args, block, tile, begin, block.panels / halves, &next_rows, walk);
     }
-    multiply_panels(args, block, tile, begin, block.panels, &next_rows, walk);
     finish_tile(block, tile);
   }
 }
 
-/// Panels [begin, end) of a block for one row tile; `args` is set up from the block's first panel
-/// on. The first panels advance one walk, the others the other.
+/// Panels [begin, end) of one half of a block for one row tile; `args` is set up from its first
+/// panel on. The first panels advance one walk, the others the other.
 void BlockedUnit::multiply_panels(TileArgs args, const Block& block, int64_t tile, int64_t begin,
                                   int64_t end, PrefetchWalk* first_walk, PrefetchWalk* walk) const {
   const auto multiply = [&](int64_t from, int64_t to, PrefetchWalk* prefetch) {
@@ -313,19 +325,22 @@ void BlockedUnit::multiply_panels(TileArgs args, const Block& block, int64_t til
   multiply(whole, end, walk);
 }
 
-/// One row tile against packed panels of a block.
-TileArgs BlockedUnit::packed_args(const Block& block, int64_t tile, const char* packed) const {
+/// One row tile against packed panels of one half of a block.
+TileArgs BlockedUnit::packed_args(const Block& block, int64_t tile, const char* packed,
+                                  int64_t half) const {
   const char* const packed_rows = a_at(block, tile);
-  return {.a = packed_rows,
-          .b = b.is_packed() ? b.packed_at(block.k0, block.panel) : packed,
-          .b_panel_bytes = b.panel_bytes(block.k),
-          .b_granule_bytes = b_granule_bytes(kernel),
-          .acc = acc_at(tile),
-          .acc_panel_bytes = acc_tile_bytes(kernel),
-          .granules = granules(block.k),
-          .rows = rows.rows_of(tile),
-          .first = block.k_index == 0,
-          .a_surplus = surplus_of(packed_rows)};
+  const int64_t panel_bytes = b.panel_bytes(block.k);
+  return {
+      .a = packed_rows,
+      .b = b.is_packed() ? b.packed_at(block.k0, block.panel + half) : packed + half * panel_bytes,
+      .b_panel_bytes = b.is_packed() ? panel_bytes : b.halves() * panel_bytes,
+      .b_granule_bytes = b_granule_bytes(kernel),
+      .acc = acc_at(tile) + half * acc_tile_bytes(kernel),
+      .acc_panel_bytes = b.halves() * acc_tile_bytes(kernel),
+      .granules = granules(block.k),
+      .rows = rows.rows_of(tile),
+      .first = block.k_index == 0,
+      .a_surplus = surplus_of(packed_rows)};
 }
 
 /// The epilogue, after the last block of k, of the panels that weren't stored as they are.
@@ -349,8 +364,8 @@ PrefetchWalk BlockedUnit::packed_rows_behind(const Block& block, int64_t tile) c
 /// last longer than packing, and while all of a packed A, which they read once for each panel, is a
 /// small part of L2.
 bool BlockedUnit::takes_panels_in_turn(const Block& block) const {
-  return !b.is_packed() && !packs_beside_ && keeps_a_ && kernel.tuning.pack_cost < kernel.mr &&
-         source_panels(block) < block.full_panels &&
+  return !b.is_packed() && b.halves() == 1 && !packs_beside_ && keeps_a_ &&
+         kernel.tuning.pack_cost < kernel.mr && source_panels(block) < block.full_panels &&
          rows.rows() * granules(block.k) * kernel.granule_bytes <= blocking.a_bytes_max / 2;
 }
 
@@ -374,7 +389,7 @@ void BlockedUnit::multiply_by_panels(const Block& block, const Block& next, char
 /// in common is set up once.
 void BlockedUnit::multiply_panel(const Block& block, int64_t index, const char* packed,
                                  PrefetchWalk* walk) {
-  TileArgs args = packed_args(block, 0, packed);
+  TileArgs args = packed_args(block, 0, packed, 0);
   args.panels = 1;
   args.acc_panel_bytes = acc_stride_;  // the next sums are those of the next row tile
   args.prefetch = walk;

@@ -18,7 +18,8 @@ VectorRef part(const VectorRef& vector, int64_t first) {
 
 /// Nothing is left to do to the sums but to store them, rounded where multiply can.
 bool stores_sums_as_they_are(const GemmItem& item, const GemmKernel& kernel, bool may_round) {
-  return item.alpha == 1 && item.beta == 0 && !item.bias.data && !item.row_scale.data &&
+  return !item.activates() && item.alpha == 1 && item.beta == 0 && !item.bias.data &&
+         !item.row_scale.data &&
          (item.d.dtype == kernel.acc_dtype ||
           (may_round && item.d.dtype == kernel.rounded_dtype)) &&
          item.d.col_stride == 1 &&
@@ -42,26 +43,32 @@ UnitOutput::UnitOutput(const WorkUnit& unit, const GemmKernel& kernel, bool may_
       past_cache_(outweighs_caches(item_)) {}
 
 int64_t UnitOutput::bias_bytes() const {
-  const int64_t columns = round_up(unit_.n_end - unit_.n_begin, kernel_.nr);
+  const int64_t columns = round_up(cols(), kernel_.nr) * (item_.is_paired() ? 2 : 1);
   return item_.bias.data ? columns * 8 : 0;
 }
 
+/// Panel by panel, with zeros behind the last column.
 void UnitOutput::widen_bias(char* memory) {
   if (!item_.bias.data) return;
   bias_ = memory;
+  const int64_t halves = item_.is_paired() ? 2 : 1;
   const VectorRef bias = part(item_.bias, unit_.n_begin);
-  for (int64_t j = 0; j < unit_.n_end - unit_.n_begin; ++j) {
-    const double value = load_as_double(bias.data, bias.dtype, j * bias.stride);
+  for (int64_t i = 0; i < round_up(cols(), kernel_.nr) * halves; ++i) {
+    const int64_t panel = i / kernel_.nr;
+    const int64_t j = panel / halves * kernel_.nr + i % kernel_.nr;
+    const int64_t column = j + panel % halves * item_.result_cols();
+    const double value =
+        j < cols() ? load_as_double(bias.data, bias.dtype, column * bias.stride) : 0.0;
     if (kernel_.acc_dtype == DType::kF32) {
-      reinterpret_cast<float*>(memory)[j] = static_cast<float>(value);
+      reinterpret_cast<float*>(memory)[i] = static_cast<float>(value);
     } else {
-      reinterpret_cast<double*>(memory)[j] = value;
+      reinterpret_cast<double*>(memory)[i] = value;
     }
   }
 }
 
 bool UnitOutput::point_at(int64_t row, int64_t panel, TileArgs* args) const {
-  if (!plain_ || panel >= (unit_.n_end - unit_.n_begin) / kernel_.nr) return false;
+  if (!plain_ || panel >= cols() / kernel_.nr) return false;
   const auto size = static_cast<int64_t>(size_of(item_.d.dtype));
   args->out = element_at(item_.d, unit_.m_begin + row, unit_.n_begin + panel * kernel_.nr);
   args->out_rounded = item_.d.dtype != kernel_.acc_dtype;
@@ -75,12 +82,17 @@ bool UnitOutput::point_at(int64_t row, int64_t panel, TileArgs* args) const {
 void UnitOutput::finish(int64_t first_row, int rows, int64_t panel, int64_t panels, const char* acc,
                         int64_t acc_panel_bytes) const {
   const int64_t row = unit_.m_begin + first_row;
-  const int64_t col = unit_.n_begin + panel * kernel_.nr;
+  const int64_t halves = item_.is_paired() ? 2 : 1;
+  // Columns of the unit; two of them make a result where gates lie between what they gate.
+  const int64_t begin = unit_.n_begin + panel / halves * kernel_.nr;
+  const int64_t end = std::min(begin + panels / halves * kernel_.nr, unit_.n_end);
+  const int64_t per_result = item_.step.activation.columns() / halves;
+  const int64_t col = begin / per_result;
   const int64_t bias_size = kernel_.acc_dtype == DType::kF32 ? 4 : 8;
-  kernel_.epilogue({.acc = acc,
+  EpilogueArgs args{.acc = acc,
                     .acc_panel_bytes = acc_panel_bytes,
                     .rows = rows,
-                    .cols = std::min(panels * kernel_.nr, unit_.n_end - col),
+                    .cols = end / per_result - col,
                     .d = cpu::part(item_.d, row, col),
                     .c = item_.beta != 0 ? cpu::part(item_.c, row, col) : MatrixRef{},
                     .bias = bias_ ? bias_ + panel * kernel_.nr * bias_size : nullptr,
@@ -88,7 +100,14 @@ void UnitOutput::finish(int64_t first_row, int rows, int64_t panel, int64_t pane
                     .row_scale = part(item_.row_scale, row),
                     .alpha = item_.alpha,
                     .beta = item_.beta,
-                    .past_cache = past_cache_});
+                    .past_cache = past_cache_,
+                    .step = nullptr,
+                    .up_columns = item_.result_cols()};
+  if (!item_.activates()) return kernel_.epilogue(args);
+  ActivationStep step = item_.step;
+  if (step.pre.data != nullptr) step.pre = cpu::part(step.pre, row, begin);
+  args.step = &step;
+  kernel_.activated(args);
 }
 
 }  // namespace cadre::cpu

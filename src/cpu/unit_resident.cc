@@ -28,7 +28,7 @@ class ResidentUnit : Unit {
   void multiply_panel(int64_t k0, int64_t k_count, int64_t panel, bool in_place, TileArgs args,
                       char* panel_acc);
   void stream_rows();
-  void stream_columns(const Piece& piece, int64_t panel);
+  bool stream_columns(const Piece& piece, int64_t panel);
   PrefetchWalk next_rows(const Piece& piece, int64_t k0, int64_t k_count, int64_t k_end,
                          int64_t panel, TileArgs* args) const;
   bool is_one_stream() const;
@@ -41,6 +41,7 @@ class ResidentUnit : Unit {
   int64_t segment_k() const { return kMaxGranules * kernel.granule_k; }
 
   Piece piece_{};
+  int64_t acc_panels_ = 1;  ///< whose sums are in memory at a time
   char *a_packed_ = nullptr, *b_packed_ = nullptr, *acc_ = nullptr;
 };
 
@@ -49,12 +50,13 @@ bool ResidentUnit::run() {
   const bool streams = rows.count() == 1 && b.reads_rows();
   // Where B is contiguous along n, pieces side by side keep to the same rows of memory.
   const int64_t side_by_side = std::max<int64_t>(blocking.row_bytes / b.panel_row_bytes(), 1);
-  piece_ = {.k = b.is_packed() ? b.packed_k_block() : blocking.piece_k,
-            .panels = b.lies_in_rows() ? std::min(side_by_side, b.panels()) : 1};
-  const int64_t acc_panels = streams ? b.panels() : piece_.panels;
+  piece_ = {
+      .k = b.is_packed() ? b.packed_k_block() : blocking.piece_k,
+      .panels = b.lies_in_rows() ? round_up(std::min(side_by_side, b.panels()), b.halves()) : 1};
+  acc_panels_ = streams ? b.panels() : std::max(piece_.panels, b.halves());
   const int64_t sizes[] = {segments * rows.count() * a_tile_bytes(kernel),
                            b.is_packed() ? 0 : b.panel_bytes(piece_.k),
-                           acc_panels * rows.count() * acc_tile_bytes(kernel), out.bias_bytes(),
+                           acc_panels_ * rows.count() * acc_tile_bytes(kernel), out.bias_bytes(),
                            a.gather_bytes(kernel.mr, segment_k())};
   char* pieces[std::size(sizes)];
   if (!take_scratch(sizes, pieces)) return false;
@@ -98,7 +100,8 @@ void ResidentUnit::stream_pieces() {
     if (in_order) {
       if (PrefetchWalk chunk = next_chunk(piece_.k, i); chunk.lines > 0) next = chunk;
     } else if (i + 1 < pieces && !in_place) {
-      next = b.walk(next_k0, std::min(piece_.k, k - next_k0), next_panel, piece_.panels);
+      next = b.walk(next_k0, std::min(piece_.k, k - next_k0), next_panel,
+                    ceil_div(piece_.panels, b.halves()));
       next.lines = ceil_div(lines_of(next), panels * tiles * prefetch_steps(k_count));
       // A single tile has too few steps to spread the prefetches over: ask before packing.
       if (tiles == 1) prefetch_all(&next);
@@ -109,7 +112,7 @@ void ResidentUnit::stream_pieces() {
     }
     for (int64_t panel = panel0; panel < panel0 + panels; ++panel) {
       multiply_panel(k0, k_count, panel, in_place && panel < b.full_panels(), args,
-                     acc_ + (panel - panel0) * tiles * acc_tile_bytes(kernel));
+                     acc_ + panel % acc_panels_ * tiles * acc_tile_bytes(kernel));
     }
     if (!in_order) prefetch_all(&next);
   }
@@ -136,10 +139,11 @@ void ResidentUnit::multiply_panel(int64_t k0, int64_t k_count, int64_t panel, bo
     }
     const bool stored = last && out.point_at(rows.begin(tile), panel, &of_tile);
     multiply_piece(k0, k_count, tile, of_tile);
-    if (last && !stored) {
-      out.finish(rows.begin(tile), rows.rows_of(tile), panel, 1,
-                 static_cast<const char*>(of_tile.acc), acc_tile_bytes(kernel));
-    }
+    if (!last || stored || panel % b.halves() != b.halves() - 1) continue;
+    const int64_t acc_panel_bytes = rows.count() * acc_tile_bytes(kernel);
+    const int64_t before = b.halves() - 1;
+    out.finish(rows.begin(tile), rows.rows_of(tile), panel - before, b.halves(),
+               static_cast<const char*>(of_tile.acc) - before * acc_panel_bytes, acc_panel_bytes);
   }
 }
 
@@ -183,7 +187,7 @@ void ResidentUnit::multiply_piece(int64_t k0, int64_t k_count, int64_t tile, Til
 /// For a single row of A the sums of a whole row of B stay in L1, so it needs no rows of B side by
 /// side, and where these follow one another B is one stream, which memory serves best.
 bool ResidentUnit::is_one_stream() const {
-  return rows.rows() == 1 && kernel.granule_k == 1 && streams_rows_in_order() &&
+  return rows.rows() == 1 && b.halves() == 1 && kernel.granule_k == 1 && streams_rows_in_order() &&
          b.panel_row_bytes() >= kMinStreamBytes &&
          b.full_panels() * b.panel_row_bytes() <= blocking.single_bytes && b.rows_are_dense();
 }
@@ -192,14 +196,26 @@ bool ResidentUnit::is_one_stream() const {
 /// the next rows, in address order. Columns and k values that fill no panel and no granule are
 /// packed.
 void ResidentUnit::stream_rows() {
+  const int64_t halves = b.halves();
+  const int64_t full = b.full_panels() / halves;
+  const int64_t acc_bytes = acc_row_bytes(kernel) * rows.rows();
   Piece piece{.k = blocking.stream_k,
               .panels = std::max<int64_t>(
                   blocking.stream_bytes / (blocking.stream_k * b.panel_row_bytes()), 1)};
-  if (is_one_stream()) piece = {.k = 1, .panels = std::max<int64_t>(b.full_panels(), 1)};
-  for (int64_t panel = 0; panel < b.full_panels(); panel += piece.panels) {
-    stream_columns({piece.k, std::min(piece.panels, b.full_panels() - panel)}, panel);
+  if (is_one_stream()) piece = {.k = 1, .panels = std::max<int64_t>(full, 1)};
+  int64_t first = 0;
+  while (first < b.panels() / halves) {
+    const Piece now = first < full ? Piece{piece.k, std::min(piece.panels, full - first)}
+                                   : Piece{blocking.stream_k, 1};
+    bool stored = false;
+    for (int64_t half = 0; half < halves; ++half)
+      stored = stream_columns(now, first * halves + half);
+    if (!stored) {
+      out.finish(0, rows.rows_of(0), first * halves, now.panels * halves,
+                 acc_ + first * halves * acc_bytes, acc_bytes);
+    }
+    first += now.panels;
   }
-  if (b.full_panels() < b.panels()) stream_columns({blocking.stream_k, 1}, b.full_panels());
 }
 
 /// What is prefetched while k values [k0, k0 + k_count) are used, in pieces: those of the next
@@ -219,8 +235,9 @@ PrefetchWalk ResidentUnit::next_rows(const Piece& piece, int64_t k0, int64_t k_c
   return walk;
 }
 
-/// All of k for some panels, whole ones or the last, cut-off one.
-void ResidentUnit::stream_columns(const Piece& piece, int64_t panel) {
+/// All of k for some panels of one half, whole ones or the last, cut-off one. True where the kernel
+/// has stored the results.
+bool ResidentUnit::stream_columns(const Piece& piece, int64_t panel) {
   const int64_t source_k = panel < b.full_panels() ? k / kernel.k_step * kernel.k_step : 0;
   // No larger than its rows, so that the sums of all panels take little of L1.
   const int64_t acc_bytes = acc_row_bytes(kernel) * rows.rows();
@@ -233,7 +250,7 @@ void ResidentUnit::stream_columns(const Piece& piece, int64_t panel) {
     const int64_t k_count =
         in_place ? std::min(segment_k(), source_k - k0) : std::min(piece.k, k - k0);
     const bool last = k0 + k_count >= k;
-    TileArgs args{.acc = first_acc, .acc_panel_bytes = acc_bytes};
+    TileArgs args{.acc = first_acc, .acc_panel_bytes = b.halves() * acc_bytes};
     if (in_place) {
       args.panels = piece.panels;
       args.block_granules = granules(piece.k);
@@ -246,7 +263,7 @@ void ResidentUnit::stream_columns(const Piece& piece, int64_t panel) {
       args.panels = 1;
       args.b = b_packed_;
       args.b_granule_bytes = b_granule_bytes(kernel);
-      for (int64_t i = panel; i < panel + piece.panels; ++i) {
+      for (int64_t i = panel; i < panel + piece.panels * b.halves(); i += b.halves()) {
         b.pack(k0, k_count, i, b_packed_, 0);
         args.acc = acc_ + i * acc_bytes;
         stored = last && out.point_at(0, i, &args);
@@ -255,7 +272,7 @@ void ResidentUnit::stream_columns(const Piece& piece, int64_t panel) {
     }
     k0 += k_count;
   } while (k0 < k);
-  if (!stored) out.finish(0, rows.rows_of(0), panel, piece.panels, first_acc, acc_bytes);
+  return stored;
 }
 
 }  // namespace

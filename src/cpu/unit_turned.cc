@@ -23,10 +23,12 @@ class TurnedUnit : Unit {
     const int64_t row_blocks = ceil_div(row_panels, most_panels);
     const int64_t block_rows = ceil_div(row_panels, row_blocks) * kernel.nr;
     const int64_t source_bytes = k * b.panel_row_bytes();
-    group_panels_ = std::clamp<int64_t>(blocking.turned_b_bytes / source_bytes, 1, b.panels());
-    const int64_t sizes[] = {block_rows / kernel.nr * row_panel_bytes,
-                             block_rows / kernel.nr * group_panels_ * acc_tile_bytes(kernel),
-                             out.bias_bytes()};
+    group_panels_ =
+        std::clamp<int64_t>(blocking.turned_b_bytes / source_bytes, 1, b.panels() / b.halves());
+    const int64_t sizes[] = {
+        block_rows / kernel.nr * row_panel_bytes,
+        block_rows / kernel.nr * group_panels_ * b.halves() * acc_tile_bytes(kernel),
+        out.bias_bytes()};
     char* pieces[std::size(sizes)];
     if (!take_scratch(sizes, pieces)) return false;
     const auto [a_packed, acc, bias] = pieces;
@@ -34,7 +36,7 @@ class TurnedUnit : Unit {
     for (int64_t row = 0; row < rows.rows(); row += block_rows) {
       const int64_t count = std::min(block_rows, rows.rows() - row);
       a.pack_turned(row, count, k, a_packed, row_panel_bytes);
-      for (int64_t panel = 0; panel < b.panels(); panel += group_panels_) {
+      for (int64_t panel = 0; panel < b.panels(); panel += group_panels_ * b.halves()) {
         multiply_group(row, count, panel, a_packed, acc);
       }
     }
@@ -42,37 +44,42 @@ class TurnedUnit : Unit {
   }
 
  private:
-  /// Some rows and some panels. The next panels come from memory meanwhile; after the last ones the
-  /// first, for other rows.
+  /// Some rows and some panels of each half. The next panels come from memory meanwhile; after the
+  /// last ones the first, for other rows.
   void multiply_group(int64_t row, int64_t count, int64_t panel, const char* a_packed, char* acc) {
-    const int64_t panels = std::min(group_panels_, b.panels() - panel);
-    const bool last = panel + panels == b.panels();
+    const int64_t halves = b.halves();
+    const int64_t panels = std::min(group_panels_, (b.panels() - panel) / halves);
+    const int64_t next_panel = panel + panels * halves;
+    const bool last = next_panel == b.panels();
     const bool prefetches = rows.rows() > kFewRows || threads < kBusyThreads;
-    PrefetchWalk next;
-    if (prefetches && (!last || row + count < rows.rows())) {
-      next = b.walk(0, k, last ? 0 : panel + panels, group_panels_);
+    bool stored = false;
+    for (int64_t half = 0; half < halves; ++half) {
+      PrefetchWalk next;
+      if (prefetches && (!last || row + count < rows.rows())) {
+        next = b.walk(0, k, (last ? 0 : next_panel) + half, group_panels_);
+      }
+      const int64_t steps = ceil_div(count, kernel.nr) * panels * prefetch_steps(k);
+      next.lines = ceil_div(lines_of(next), steps);
+      TileArgs args{.a = a_packed,
+                    .a_panel_bytes = b.panel_bytes(k),
+                    .b = b.at(0, panel + half),
+                    .b_panel_bytes = kernel.nr * b.column_bytes(),
+                    .acc = acc + half * acc_tile_bytes(kernel),
+                    .acc_panel_bytes = halves * acc_tile_bytes(kernel),
+                    .granules = granules(k),
+                    .panels = panels,
+                    .rows = static_cast<int>(count),
+                    .prefetch = &next,
+                    .b_column_bytes = b.column_bytes()};
+      stored = out.point_at(row, panel, &args);
+      kernel.multiply_turned(args);
+      prefetch_all(&next);
     }
-    const int64_t steps = ceil_div(count, kernel.nr) * panels * prefetch_steps(k);
-    next.lines = ceil_div(lines_of(next), steps);
-    TileArgs args{.a = a_packed,
-                  .a_panel_bytes = b.panel_bytes(k),
-                  .b = b.at(0, panel),
-                  .b_panel_bytes = kernel.nr * b.column_bytes(),
-                  .acc = acc,
-                  .acc_panel_bytes = acc_tile_bytes(kernel),
-                  .granules = granules(k),
-                  .panels = panels,
-                  .rows = static_cast<int>(count),
-                  .prefetch = &next,
-                  .b_column_bytes = b.column_bytes()};
-    const bool stored = out.point_at(row, panel, &args);
-    kernel.multiply_turned(args);
     for (int64_t done = 0; done < count && !stored; done += kernel.nr) {
       out.finish(row + done, static_cast<int>(std::min<int64_t>(kernel.nr, count - done)), panel,
-                 panels, acc + done / kernel.nr * panels * acc_tile_bytes(kernel),
+                 panels * halves, acc + done / kernel.nr * panels * halves * acc_tile_bytes(kernel),
                  acc_tile_bytes(kernel));
     }
-    prefetch_all(&next);
   }
 
   int64_t group_panels_ = 1;

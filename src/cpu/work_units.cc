@@ -39,6 +39,14 @@ double straggling(int threads) {
   return std::min(kStragglingOfTwo + kStragglingOfMore * (threads - 2), kMaxStraggling);
 }
 
+/// Columns that are cut: those of the result where each takes one of either half of B.
+int64_t cut_columns(const GemmItem& item) { return item.is_paired() ? item.n / 2 : item.n; }
+
+/// Panels of a matrix that was packed as a whole start at both halves.
+bool takes_packed(const GemmItem& item, const GemmKernel& kernel) {
+  return !item.is_paired() || item.result_cols() % kernel.nr == 0;
+}
+
 double cost_of(const GemmItem& item) {
   return static_cast<double>(item.m) * static_cast<double>(item.n) *
          static_cast<double>(item.k + 16);
@@ -63,7 +71,8 @@ bool stays_resident(const GemmItem& item, const GemmPlan& plan) {
 bool is_turned(const GemmItem& item, const PackedMatrix* packed, const GemmKernel& kernel) {
   return kernel.multiply_turned != nullptr && packed == nullptr && item.k > 0 &&
          !item.b_rows.given() && item.b.dtype == kernel.source_dtype && item.b.row_stride == 1 &&
-         item.b.col_stride != 1 && item.k % kernel.k_step == 0 && item.n % kernel.nr == 0;
+         item.b.col_stride != 1 && item.k % kernel.k_step == 0 &&
+         cut_columns(item) % kernel.nr == 0;
 }
 
 int64_t wanted_units(const GemmItem& item, double total, const GemmPlan& plan) {
@@ -79,7 +88,8 @@ int64_t wanted_units(const GemmItem& item, double total, const GemmPlan& plan) {
 double piece_cost(int64_t rows, int64_t columns, const GemmItem& item, const GemmPlan& plan) {
   const int row_cost = plan.kernel->tuning.pack_cost;
   const int column_cost = is_turned(item, nullptr, *plan.kernel) ? kReadCost : row_cost;
-  return static_cast<double>(rows * columns + row_cost * rows + column_cost * columns) *
+  const int64_t of_b = columns * (item.is_paired() ? 2 : 1);
+  return static_cast<double>(rows * of_b + row_cost * rows + column_cost * of_b) *
          static_cast<double>(item.k + 16);
 }
 
@@ -87,16 +97,17 @@ double piece_cost(int64_t rows, int64_t columns, const GemmItem& item, const Gem
 double piece_cost(const GemmItem& item, const Cut& cut, const GemmPlan& plan) {
   const GemmKernel& kernel = *plan.kernel;
   const int64_t rows = ceil_div(ceil_div(item.m, kernel.mr), cut.rows) * kernel.mr;
-  const int64_t columns = ceil_div(ceil_div(item.n, kernel.nr), cut.columns) * kernel.nr;
+  const int64_t columns = ceil_div(ceil_div(cut_columns(item), kernel.nr), cut.columns) * kernel.nr;
   return piece_cost(rows, columns, item, plan);
 }
 
 /// As many pieces as are wanted, or as there can be, in the shape that packs least.
 Cut cut_of(const GemmItem& item, double total, const GemmPlan& plan) {
   const GemmKernel& kernel = *plan.kernel;
-  const int64_t panels = ceil_div(item.n, kernel.nr);
+  const int64_t panels = ceil_div(cut_columns(item), kernel.nr);
   const int64_t wanted = wanted_units(item, total, plan);
-  const int64_t most_columns = std::min(std::max<int64_t>(item.n / kMinUnitColumns, 1), panels);
+  const int64_t most_columns =
+      std::min(std::max<int64_t>(cut_columns(item) / kMinUnitColumns, 1), panels);
   if (stays_resident(item, plan)) return {1, std::min(wanted, most_columns)};
   const int64_t fewest_rows = ceil_div(item.m, plan.blocking.m_block);
   const int64_t most_rows = std::max(item.m / kMinUnitRows, fewest_rows);
@@ -193,7 +204,7 @@ double total_work(const std::vector<GemmItem>& items) {
 
 bool shares_packed_b(const GemmItem& item, double total, const GemmPlan& plan) {
   if (plan.threads == 1 || item.m == 0 || item.n == 0 || stays_resident(item, plan)) return false;
-  if (is_turned(item, nullptr, *plan.kernel)) return false;
+  if (is_turned(item, nullptr, *plan.kernel) || !takes_packed(item, *plan.kernel)) return false;
   return cut_of(item, total, plan).rows >= kMinSharingUnits;
 }
 
@@ -245,16 +256,18 @@ std::vector<WorkUnit> make_work_units(const std::vector<GemmItem>& items,
     const GemmItem& item = items[index];
     if (item.m == 0 || item.n == 0) continue;
     const Cut cut = cut_of(item, total, plan);
-    const int64_t panels = ceil_div(item.n, kernel.nr);
+    const int64_t columns = cut_columns(item);
+    const int64_t panels = ceil_div(columns, kernel.nr);
     const int64_t row_tiles = ceil_div(item.m, kernel.mr);
-    const PackedMatrix* const packed_b = packed.empty() ? nullptr : packed[index];
+    const bool is_packed = !packed.empty() && takes_packed(item, kernel);
+    const PackedMatrix* const packed_b = is_packed ? packed[index] : nullptr;
     for (int64_t j = 0; j < cut.columns; ++j) {
       for (int64_t i = 0; i < cut.rows; ++i) {
         const WorkUnit unit{.item = &item,
                             .m_begin = row_tiles * i / cut.rows * kernel.mr,
                             .m_end = std::min(row_tiles * (i + 1) / cut.rows * kernel.mr, item.m),
                             .n_begin = panels * j / cut.columns * kernel.nr,
-                            .n_end = std::min(panels * (j + 1) / cut.columns * kernel.nr, item.n),
+                            .n_end = std::min(panels * (j + 1) / cut.columns * kernel.nr, columns),
                             .packed = packed_b,
                             .resident = stays_resident(item, plan),
                             .turned = is_turned(item, packed_b, kernel)};

@@ -11,6 +11,7 @@
 #include "core/convert.h"
 #include "cpu/gemm_driver.h"
 #include "cpu/isa.h"
+#include "unit/activated_products.h"
 #include "unit/indexed_rows.h"
 #include "unit/small_blocks.h"
 
@@ -181,6 +182,11 @@ TEST_P(EmulatedAmx, GivesTheSameBitsInBlocksOfAnySize) {
 
 TEST_P(EmulatedAmx, RowsByIndexGiveTheBitsOfRowsCopiedFirst) {
   IndexedRows(kernel(), GetParam(), GetParam()).check();
+}
+
+TEST_P(EmulatedAmx, ActivationsGiveTheBitsOfActivatingThePlainResults) {
+  const DType out = GetParam() == DType::kI8 ? DType::kF32 : GetParam();
+  ActivatedProducts(kernel(), GetParam(), GetParam(), out).check();
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, EmulatedAmx, testing::Values(DType::kBF16, DType::kI8, DType::kF32),

@@ -249,6 +249,7 @@ const GemmKernel kGemmAmxBf16 = {
     .pack_b = &pack_b_steps<PairLoaderBf16>,
     .multiply = &multiply_tiles<ProductBf16, PairLoaderBf16>,
     .epilogue = &epilogue_float<VecF32, float, kNr>,
+    .activated = &activated_f32_avx512,
     .multiply_turned = &multiply_turned<ProductBf16>};
 
 const GemmKernel kGemmAmxInt8 = {.name = "amx_int8",
@@ -263,6 +264,7 @@ const GemmKernel kGemmAmxInt8 = {.name = "amx_int8",
                                  .pack_b = &pack_b_steps<QuadLoaderInt8<0>>,
                                  .multiply = &multiply_tiles<ProductInt8, QuadLoaderInt8<0>>,
                                  .epilogue = &epilogue_int32<VecF64, kNr>,
+                                 .activated = &activated_int32_avx512,
                                  .pack_rows = &pack_rows,
                                  .multiply_turned = &multiply_turned<ProductInt8>};
 

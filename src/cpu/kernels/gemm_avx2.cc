@@ -104,7 +104,8 @@ const GemmKernel kGemmAvx2F32 = vector_kernel<OpF32, SourceF32<Bf16>, SourceF32<
      .source_dtype = DType::kF32,
      .pack_a = &pack_a_widen<VecF32>,
      .pack_b = &pack_b_widen<VecF32, kNrF32>,
-     .epilogue = &epilogue_float<VecF32, float, kNrF32>});
+     .epilogue = &epilogue_float<VecF32, float, kNrF32>,
+     .activated = &activated_f32_avx2});
 
 const GemmKernel kGemmAvx2F64 =
     vector_kernel<OpF64, OpF64>({.name = "avx2_f64",
@@ -113,7 +114,8 @@ const GemmKernel kGemmAvx2F64 =
                                  .tuning = {.streams_in_order = true},
                                  .pack_a = &pack_a_widen<VecF64>,
                                  .pack_b = &pack_b_widen<VecF64, kNrF64>,
-                                 .epilogue = &epilogue_float<VecF64, double, kNrF64>});
+                                 .epilogue = &epilogue_float<VecF64, double, kNrF64>,
+                                 .activated = &activated_f64_avx2});
 
 const GemmKernel kGemmAvx2Int8 =
     vector_kernel<OpInt8, OpInt8>({.name = "avx2_int8",
@@ -122,6 +124,7 @@ const GemmKernel kGemmAvx2Int8 =
                                    .tuning = {.streams_in_order = true},
                                    .pack_a = &pack_a_from<PairLoaderInt8>,
                                    .pack_b = &pack_b_from<PairLoaderInt8, kNrF32>,
-                                   .epilogue = &epilogue_int32<VecF64, kNrF32>});
+                                   .epilogue = &epilogue_int32<VecF64, kNrF32>,
+                                   .activated = &activated_int32_avx2});
 
 }  // namespace cadre::cpu

@@ -51,7 +51,8 @@ constexpr GemmKernel f32_kernel(const char* name, const Tuning& tuning) {
        .tuning = tuning,
        .pack_a = &pack_a_widen<VecF32, true>,
        .pack_b = &pack_b_widen<VecF32, kNrF32>,
-       .epilogue = &epilogue_float<VecF32, float, kNrF32>});
+       .epilogue = &epilogue_float<VecF32, float, kNrF32>,
+       .activated = &activated_f32_avx512});
 }
 
 }  // namespace
@@ -70,7 +71,8 @@ const GemmKernel kGemmAvx512F64 =
                                  .tuning = {.streams_in_order = true},
                                  .pack_a = &pack_a_widen<VecF64>,
                                  .pack_b = &pack_b_widen<VecF64, kNrF64>,
-                                 .epilogue = &epilogue_float<VecF64, double, kNrF64>});
+                                 .epilogue = &epilogue_float<VecF64, double, kNrF64>,
+                                 .activated = &activated_f64_avx512});
 
 const GemmKernel kGemmAvx512Int8 =
     vector_kernel<OpInt8, OpInt8>({.name = "avx512_int8",
@@ -78,6 +80,7 @@ const GemmKernel kGemmAvx512Int8 =
                                    .source_dtype = DType::kI8,
                                    .pack_a = &pack_a_from<PairLoaderInt8>,
                                    .pack_b = &pack_b_from<PairLoaderInt8, kNrF32>,
-                                   .epilogue = &epilogue_int32<VecF64, kNrF32>});
+                                   .epilogue = &epilogue_int32<VecF64, kNrF32>,
+                                   .activated = &activated_int32_avx512});
 
 }  // namespace cadre::cpu

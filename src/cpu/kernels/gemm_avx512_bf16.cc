@@ -81,6 +81,7 @@ const GemmKernel kGemmAvx512Bf16 =
                                    .tuning = {.packs_beside = true, .streams_in_order = true},
                                    .pack_a = &pack_a_from<PairLoaderBf16>,
                                    .pack_b = &pack_b_from<PairLoaderBf16, kNr>,
-                                   .epilogue = &epilogue_float<VecF32, float, kNr>});
+                                   .epilogue = &epilogue_float<VecF32, float, kNr>,
+                                   .activated = &activated_f32_avx512});
 
 }  // namespace cadre::cpu

@@ -76,6 +76,7 @@ const GemmKernel kGemmVnniInt8 =
                                    .tuning = {.packs_beside = true, .streams_in_order = true},
                                    .pack_a = &pack_a,
                                    .pack_b = &pack_b_from<QuadLoaderInt8<kOffset>, kNr>,
-                                   .epilogue = &epilogue_int32<VecF64, kNr>});
+                                   .epilogue = &epilogue_int32<VecF64, kNr>,
+                                   .activated = &activated_int32_avx512});
 
 }  // namespace cadre::cpu

@@ -125,6 +125,10 @@ struct EpilogueArgs {
   VectorRef bias_scale, row_scale;  // at the first row
   double alpha, beta;
   bool past_cache;  // d is large and not needed soon: write it without reading it into the caches
+  // With an activation: cols are those of d, and panels of a gate and of what it gates alternate
+  // (GemmItem::is_paired). step->pre begins at this rectangle.
+  const ActivationStep* step;
+  int64_t up_columns;  // of pre: from a gate to what it gates
 };
 
 // What was measured rather than derived from the tile: one place for each kernel's figures.
@@ -177,6 +181,7 @@ struct GemmKernel {
                  int64_t ahead_bytes) = nullptr;
   void (*multiply)(const TileArgs& args) = nullptr;
   void (*epilogue)(const EpilogueArgs& args) = nullptr;
+  void (*activated)(const EpilogueArgs& args) = nullptr;  // the same with an activation
   // Where there is one: so many strips of rows of source_dtype, whole steps of k; multiply does it
   // beside the products.
   void (*pack_rows)(RowWalk& walk, int64_t strips) = nullptr;

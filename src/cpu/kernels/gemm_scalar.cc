@@ -49,20 +49,23 @@ const GemmKernel kGemmScalarF32 =
                                  .tuning = {.pack_cost = 5},
                                  .pack_a = &pack_a_widen<VecF32>,
                                  .pack_b = &pack_b_widen<VecF32, kNr32>,
-                                 .epilogue = &epilogue_float<VecF32, float, kNr32>});
+                                 .epilogue = &epilogue_float<VecF32, float, kNr32>,
+                                 .activated = &activated_f32_scalar});
 
 const GemmKernel kGemmScalarF64 =
     vector_kernel<OpF64>({.name = "scalar_f64",
                           .acc_dtype = DType::kF64,
                           .pack_a = &pack_a_widen<VecF64>,
                           .pack_b = &pack_b_widen<VecF64, kNr64>,
-                          .epilogue = &epilogue_float<VecF64, double, kNr64>});
+                          .epilogue = &epilogue_float<VecF64, double, kNr64>,
+                          .activated = &activated_f64_scalar});
 
 const GemmKernel kGemmScalarInt8 =
     vector_kernel<OpInt8>({.name = "scalar_int8",
                            .acc_dtype = DType::kI32,
                            .pack_a = &pack_a_from<LoaderInt8>,
                            .pack_b = &pack_b_from<LoaderInt8, kNr32>,
-                           .epilogue = &epilogue_int32<VecF64, kNr32>});
+                           .epilogue = &epilogue_int32<VecF64, kNr32>,
+                           .activated = &activated_int32_scalar});
 
 }  // namespace cadre::cpu

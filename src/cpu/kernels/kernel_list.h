@@ -6,6 +6,18 @@
 
 namespace cadre::cpu {
 
+// Epilogues with an activation for accumulators of each type (activated_<isa>.cc). Panels are as
+// wide as those of the kernels that name them: 8 (f64: 4), 16 (8) and 32 (16) columns.
+void activated_f32_scalar(const EpilogueArgs& args);
+void activated_f64_scalar(const EpilogueArgs& args);
+void activated_int32_scalar(const EpilogueArgs& args);
+void activated_f32_avx2(const EpilogueArgs& args);
+void activated_f64_avx2(const EpilogueArgs& args);
+void activated_int32_avx2(const EpilogueArgs& args);
+void activated_f32_avx512(const EpilogueArgs& args);
+void activated_f64_avx512(const EpilogueArgs& args);
+void activated_int32_avx512(const EpilogueArgs& args);
+
 extern const GemmKernel kGemmScalarF32, kGemmScalarF64, kGemmScalarInt8;
 #if defined(CADRE_HAVE_AVX2)
 extern const GemmKernel kGemmAvx2F32, kGemmAvx2F64, kGemmAvx2Int8;
