@@ -404,7 +404,7 @@ CADRE_API cadre_status_code cadre_combine_workspace_size(cadre_context* context,
  * See cadre::CombineGradArgs. */
 typedef struct cadre_combine_grad_args {
   size_t struct_size;
-  const cadre_tensor* dout;       /* [t, h] */
+  const cadre_tensor* dout;       /* [t, h], or NULL: ones */
   const cadre_tensor* slot_row;   /* [t, top_k] */
   const cadre_tensor* source_row; /* [m]; needed for dy */
   const cadre_tensor* weights;    /* [t, top_k], or NULL */
@@ -479,6 +479,65 @@ CADRE_API cadre_status_code cadre_activate_grad(cadre_context* context,
 CADRE_API cadre_status_code cadre_activate_grad_workspace_size(cadre_context* context,
                                                                const cadre_activate_grad_args* args,
                                                                size_t* size_bytes);
+
+/* The experts of a layer, from tokens to tokens (cadre/moe_mlp.h). One struct for both directions:
+ * forward reads what stands under "both" and "forward", backward what stands under "both" and
+ * "backward". With delay_wgrad backward leaves dw13 and dw2 to cadre_moe_mlp_backward_dw, which
+ * takes the same arguments. */
+typedef struct cadre_moe_mlp_args {
+  size_t struct_size;
+  /* Both. Without a gate read i for 2i. */
+  const cadre_grouped_tensor* w13;    /* [g, 2i, h], or [g, h, 2i] if transposed */
+  const cadre_grouped_tensor* w2;     /* [g, h, i], or [g, i, h] if transposed */
+  const cadre_grouped_tensor* bias13; /* [g, 2i] (cadre_grouped_vectors), or NULL */
+  const cadre_grouped_tensor* bias2;  /* [g, h], or NULL */
+  int32_t transposed;
+  cadre_activation activation; /* default: swiglu */
+  int32_t weights_on_input;
+  int32_t delay_wgrad;
+  const cadre_tensor* x;          /* [t, h] */
+  cadre_sizes group_sizes;        /* rows of every expert */
+  const cadre_tensor* source_row; /* [m] of i32 or i64 */
+  const cadre_tensor* slot_row;   /* [t, top_k] of i32 or i64 */
+  const cadre_tensor* weights;    /* [t, top_k], or NULL */
+  int64_t group_offset;
+  const void* group_offset_on_device; /* an integer there takes the place of group_offset */
+  cadre_dtype group_offset_dtype;
+  const cadre_tensor* preact; /* [m, 2i]: written by forward (NULL in inference), read by backward */
+  /* Forward. */
+  const cadre_tensor* shared;   /* [t, h], or NULL */
+  const cadre_tensor* residual; /* [t, h], or NULL */
+  const cadre_tensor* out;      /* [t, h] */
+  /* Backward: every gradient may be NULL. */
+  const cadre_tensor* dout;          /* [t, h] */
+  const cadre_tensor* dx;            /* [t, h] */
+  const cadre_tensor* dweights;      /* [t, top_k] */
+  const cadre_grouped_tensor* dw13;  /* the shape of w13 */
+  const cadre_grouped_tensor* dw2;   /* the shape of w2 */
+  double dw_beta;                    /* 0 replaces dw13 and dw2, 1 adds to them */
+  const cadre_tensor* dw_beta_per_group;
+  const cadre_grouped_tensor* dbias13; /* [g, 2i] */
+  const cadre_grouped_tensor* dbias2;  /* [g, h] */
+  int32_t accumulate_dbias;
+  const cadre_tensor* d_preact;  /* [m, 2i]; needed for dw13 with delay_wgrad */
+  const cadre_tensor* activated; /* [m, i]; needed for dw2 with delay_wgrad */
+  const cadre_call_options* options;
+} cadre_moe_mlp_args;
+
+CADRE_API void cadre_moe_mlp_args_init(cadre_moe_mlp_args* args, size_t struct_size);
+CADRE_API cadre_status_code cadre_moe_mlp_forward(cadre_context* context,
+                                                  const cadre_moe_mlp_args* args);
+CADRE_API cadre_status_code cadre_moe_mlp_backward(cadre_context* context,
+                                                   const cadre_moe_mlp_args* args);
+CADRE_API cadre_status_code cadre_moe_mlp_backward_dw(cadre_context* context,
+                                                      const cadre_moe_mlp_args* args);
+/* Bytes of options.workspace, which must be given for tensors on a GPU. */
+CADRE_API cadre_status_code cadre_moe_mlp_forward_workspace_size(cadre_context* context,
+                                                                 const cadre_moe_mlp_args* args,
+                                                                 size_t* size_bytes);
+CADRE_API cadre_status_code cadre_moe_mlp_backward_workspace_size(cadre_context* context,
+                                                                  const cadre_moe_mlp_args* args,
+                                                                  size_t* size_bytes);
 
 /* Which kernel a call would get and why each other one refuses it: several lines of text. Nothing
  * is run, and no tensor is read but group sizes and pointers on the host. CADRE_UNSUPPORTED, with

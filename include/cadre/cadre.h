@@ -10,6 +10,7 @@
 #include "cadre/gmm.h"
 #include "cadre/grouped_gemm.h"
 #include "cadre/grouped_linear.h"
+#include "cadre/moe_mlp.h"
 #include "cadre/pack_weights.h"
 #include "cadre/permute.h"
 #include "cadre/route.h"

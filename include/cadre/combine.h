@@ -26,9 +26,10 @@ CADRE_API Status combine_workspace_size(Context& context, const CombineArgs& arg
 
 /// dy[slot_row[t, j]] = weights[t, j] * dout[t], zero in rows that no slot names (source_row -1);
 /// dweights[t, j] = dot(dout[t], y[slot_row[t, j]]), zero where slot_row is -1. The dot product
-/// runs in an order that depends on h alone.
+/// runs in an order that depends on h alone. Without a dout, ones stand in for it: dy is then the
+/// weight of each row, dweights the sum of each slot's row of y.
 struct CombineGradArgs {
-  TensorView dout{};        ///< [t, h]
+  TensorView dout{};        ///< [t, h]; default 1
   TensorView slot_row{};    ///< [t, top_k], as route gives it
   TensorView source_row{};  ///< [m], as route gives it; needed for dy
   TensorView weights{};     ///< [t, top_k]; default 1

@@ -65,14 +65,15 @@ void combine(const CombineArgs& args) {
 }
 
 void combine_grad(const CombineGradArgs& args) {
-  const int64_t width = args.dout.shape[1];
+  const TensorView dout = dout_or_ones(args);
+  const int64_t width = dout.shape[1];
   for (int64_t row = 0; args.dy.given() && row < args.dy.shape[0]; ++row) {
     const int64_t token = index_at(args.source_row, row);
     const int64_t slot = token < 0 ? -1 : slot_of_row(args.slot_row, token, row);
     const bool weighed = slot >= 0 && args.weights.given();
     for (int64_t col = 0; col < width; ++col) {
       const double weight = weighed ? value_at(args.weights, token, slot) : 1.0;
-      set_value(args.dy, row, col, slot < 0 ? 0.0 : weight * value_at(args.dout, token, col));
+      set_value(args.dy, row, col, slot < 0 ? 0.0 : weight * value_at(dout, token, col));
     }
   }
   for (int64_t t = 0; args.dweights.given() && t < args.dweights.shape[0]; ++t) {
@@ -80,7 +81,7 @@ void combine_grad(const CombineGradArgs& args) {
       const int64_t row = index_at(args.slot_row, t, j);
       double sum = 0;
       for (int64_t col = 0; row >= 0 && col < width; ++col) {
-        sum += value_at(args.dout, t, col) * value_at(args.y, row, col);
+        sum += value_at(dout, t, col) * value_at(args.y, row, col);
       }
       set_value(args.dweights, t, j, sum);
     }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cadre/combine.h"
 #include "cadre/tensor.h"
 #include "core/convert.h"
 #include "plan/group_offsets.h"
@@ -46,6 +47,14 @@ inline void set_number(const TensorView& view, int64_t i, double value) {
 inline char* address_at(const TensorView& view, int64_t i, int64_t j) {
   return static_cast<char*>(view.data) +
          (i * view.strides[0] + j * view.strides[1]) * static_cast<int64_t>(size_of(view.dtype));
+}
+
+/// combine_grad's dout, or a one that stands for all of it.
+inline TensorView dout_or_ones(const CombineGradArgs& args) {
+  static const double one = 1;
+  if (args.dout.given()) return args.dout;
+  const int64_t width = args.y.given() ? args.y.shape[1] : args.dy.shape[1];
+  return TensorView::strided(&one, DType::kF64, {args.slot_row.shape[0], width}, {0, 0});
 }
 
 /// The slot of token `token` that names `row`; -1 if none does.

@@ -142,12 +142,13 @@ void combine(const CombineArgs& args, const RowKernel& kernel, RowThreads& threa
 
 void combine_grad(const CombineGradArgs& args, const RowKernel& kernel, RowThreads& threads,
                   bool wide) {
-  const int64_t width = args.dout.shape[1];
+  const TensorView dout = dout_or_ones(args);
+  const int64_t width = dout.shape[1];
   if (args.dy.given()) {
     threads.each(args.dy.shape[0], width, [&](int64_t row) {
       const int64_t token = index_at(args.source_row, row);
       const int64_t slot = token < 0 ? -1 : slot_of_row(args.slot_row, token, row);
-      const MatrixRef from = slot < 0 ? MatrixRef{} : row_of(args.dout, token);
+      const MatrixRef from = slot < 0 ? MatrixRef{} : row_of(dout, token);
       const double weight =
           slot >= 0 && args.weights.given() ? value_at(args.weights, token, slot) : 1.0;
       kernel.weighted_sum({.rows = &from,
@@ -162,11 +163,11 @@ void combine_grad(const CombineGradArgs& args, const RowKernel& kernel, RowThrea
   }
   if (args.dweights.given()) {
     const int64_t top_k = args.slot_row.shape[1];
-    threads.each(args.dout.shape[0], width * top_k, [&](int64_t t) {
+    threads.each(dout.shape[0], width * top_k, [&](int64_t t) {
       for (int64_t j = 0; j < top_k; ++j) {
         const int64_t row = index_at(args.slot_row, t, j);
         const double sum =
-            row < 0 ? 0.0 : kernel.dot(row_of(args.dout, t), row_of(args.y, row), width, wide);
+            row < 0 ? 0.0 : kernel.dot(row_of(dout, t), row_of(args.y, row), width, wide);
         set_value(args.dweights, t, j, sum);
       }
     });

@@ -70,11 +70,15 @@ Status check(const CombineGradArgs& args, plan::Problem* problem) {
       source{"source_row", args.source_row}, weights{"weights", args.weights}, y{"y", args.y},
       dy{"dy", args.dy}, dweights{"dweights", args.dweights};
   problem->op = plan::Op::kCombineGrad;
-  check_frame(checker, dout, slot, problem);
+  // Without dout the width is that of any other matrix.
+  const NamedView matrix = args.dout.given() ? dout : args.y.given() ? y : dy;
+  check_frame(checker, matrix, slot, problem);
   if (!checker.ok()) return checker.status();
-  const int64_t tokens = args.dout.shape[0];
-  checker.expect(args.slot_row.shape[0] == tokens, "slot_row.shape[0]", args.slot_row.shape[0],
-                 "dout.shape[0] = ", tokens);
+  const int64_t tokens = args.slot_row.shape[0];
+  if (args.dout.given()) {
+    checker.expect(args.dout.shape[0] == tokens, "slot_row.shape[0]", tokens,
+                   "dout.shape[0] = ", args.dout.shape[0]);
+  }
   if (args.dy.given() && !args.source_row.given()) {
     checker.fail("dy is given without source_row, expected both");
   }
@@ -95,10 +99,13 @@ Status check(const CombineGradArgs& args, plan::Problem* problem) {
   if (args.dy.given() || args.dweights.given()) {
     check_row_indices(checker, slot, "m", problem->m);
   }
-  if (args.source_row.given()) check_row_indices(checker, source, "dout.shape[0]", tokens);
+  if (args.source_row.given()) {
+    check_row_indices(checker, source, args.dout.given() ? "dout.shape[0]" : "slot_row.shape[0]",
+                      tokens);
+  }
   check_options(checker, args.options, problem);
   check_row_memory(checker, {dy, dweights}, {dout, slot, source, weights, y});
-  problem->lhs = ops::layout_of(args.dout);
+  problem->lhs = ops::layout_of(matrix.view);
   problem->out = ops::layout_of(args.dy.given() ? args.dy : args.dweights);
   problem->compute = ops::row_compute_dtype({dout, weights, y, dy, dweights});
   return checker.status();

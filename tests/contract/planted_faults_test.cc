@@ -7,6 +7,7 @@
 #include "backend/registry.h"
 #include "tests/contract/contract.h"
 #include "tests/contract/faulty_backend.h"
+#include "tests/contract/moe_mlp_checks.h"
 #include "tests/contract/row_checks.h"
 #include "verify/case_call.h"
 #include "verify/differential.h"
@@ -76,6 +77,15 @@ const Planted kPlanted[] = {
     {"GateLayoutIgnored", Fault::kGateLayoutIgnored, activate::every_kind_and_layout, kBF16},
     {"GateLayoutIgnoredInGradient", Fault::kGateLayoutIgnored, activate::gradients, kF32},
     {"ActivateGradUnscaled", Fault::kActivateGradUnscaled, activate::gradients, kF32},
+    {"IgnoredGroupOffsetMoe", Fault::kIgnoredGroupOffset, moe_mlp::shards_add_up, kF32},
+    {"BetaIgnoredMoe", Fault::kBetaIgnored, moe_mlp::adds_to_main_grad, kF32},
+    {"TransposedGradientMoe", Fault::kTransposedGradient, moe_mlp::every_form_of_weights, kF32},
+    {"GateLayoutIgnoredMoe", Fault::kGateLayoutIgnored, moe_mlp::every_activation_and_layout,
+     kBF16},
+    {"ActivateGradUnscaledMoe", Fault::kActivateGradUnscaled,
+     moe_mlp::router_weights_on_either_side, kF32},
+    {"UnwrittenTailMoe", Fault::kUnwrittenTail, moe_mlp::shards_add_up, kF32},
+    {"DependsOnRowCountMoe", Fault::kDependsOnRowCount, moe_mlp::tokens_are_batch_invariant, kF32},
     {"RowDotOfScaled", Fault::kRowDotOfScaled, activate::gradients, kF32},
 };
 

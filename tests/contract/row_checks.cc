@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "core/text.h"
+#include "tests/contract/routing.h"
 #include "verify/index_matrix.h"
 #include "verify/placed_tensor.h"
 #include "verify/random.h"
@@ -22,59 +23,6 @@ using verify::PlacedTensor;
 using verify::Random;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-/// A router's choice: ids[t][j], and what route must make of it.
-struct Routing {
-  int64_t tokens = 0;
-  int64_t top_k = 0;
-  int64_t num_experts = 0;
-  std::vector<int64_t> ids{};
-  std::vector<int64_t> sizes{}, source_row{}, slot_row{};
-
-  int64_t slots() const { return tokens * top_k; }
-
-  /// Sorts the slots that have an expert.
-  void solve() {
-    std::vector<int64_t> order;
-    for (int64_t slot = 0; slot < slots(); ++slot) {
-      const int64_t id = ids[static_cast<size_t>(slot)];
-      if (id >= 0 && id < num_experts) order.push_back(slot);
-    }
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-      return ids[static_cast<size_t>(a)] < ids[static_cast<size_t>(b)];
-    });
-    sizes.assign(static_cast<size_t>(num_experts), 0);
-    source_row.assign(static_cast<size_t>(slots()), -1);
-    slot_row.assign(static_cast<size_t>(slots()), -1);
-    for (size_t row = 0; row < order.size(); ++row) {
-      const auto slot = static_cast<size_t>(order[row]);
-      ++sizes[static_cast<size_t>(ids[slot])];
-      source_row[row] = order[row] / top_k;
-      slot_row[slot] = static_cast<int64_t>(row);
-    }
-  }
-};
-
-/// `dropped`: the share of ids that are no expert.
-Routing random_routing(Random& random, int64_t tokens, int64_t top_k, int64_t num_experts,
-                       double dropped = 0) {
-  Routing routing{.tokens = tokens, .top_k = top_k, .num_experts = num_experts};
-  for (int64_t slot = 0; slot < routing.slots(); ++slot) {
-    const bool drop = num_experts == 0 || random.chance(dropped);
-    const int64_t beyond = random.pick<int64_t>({-1, num_experts, -7, num_experts + 100, 120});
-    const int64_t good = num_experts == 0 ? 0 : random.between(0, num_experts - 1);
-    routing.ids.push_back(drop ? beyond : good);
-  }
-  routing.solve();
-  return routing;
-}
-
-Routing with_ids(int64_t tokens, int64_t top_k, int64_t num_experts, int64_t id) {
-  Routing routing{.tokens = tokens, .top_k = top_k, .num_experts = num_experts};
-  routing.ids.assign(static_cast<size_t>(routing.slots()), id);
-  routing.solve();
-  return routing;
-}
 
 void fill(IndexMatrix& matrix, const std::vector<int64_t>& values) {
   for (int64_t i = 0; i < matrix.rows() * matrix.cols(); ++i) {
@@ -170,6 +118,7 @@ struct RowCase {
   bool shared = false;
   bool residual = false;
   bool nan_in_unused_rows = false;
+  bool ones = false;  ///< no dout in combine_grad
   DType index = DType::kI32;
 };
 
@@ -225,7 +174,7 @@ class Rows {
         verify::Expected expected;
         if (slot >= 0) {
           const int64_t t = slot / routing_.top_k;
-          expected.value = weight(slot) * dout_->before(0, t, col);
+          expected.value = weight(slot) * dout(t, col);
           expected.bound = verify::rounding_bound(compute(), 1, std::fabs(expected.value));
         }
         compare(*dy_, "dy", row, col, expected, &failures);
@@ -290,6 +239,8 @@ class Rows {
     return found == routing_.slot_row.end() ? -1 : found - routing_.slot_row.begin();
   }
 
+  double dout(int64_t t, int64_t col) const { return c_.ones ? 1.0 : dout_->before(0, t, col); }
+
   double weight(int64_t slot) const {
     return c_.weighted ? weights_->before(0, slot / routing_.top_k, slot % routing_.top_k) : 1.0;
   }
@@ -317,7 +268,7 @@ class Rows {
     double magnitude = 0;
     const int64_t row = routing_.slot_row[static_cast<size_t>(slot)];
     for (int64_t col = 0; col < c_.width && row >= 0; ++col) {
-      const double term = dout_->before(0, slot / routing_.top_k, col) * y_->before(0, row, col);
+      const double term = dout(slot / routing_.top_k, col) * y_->before(0, row, col);
       expected.value += term;
       magnitude += std::fabs(term);
     }
@@ -341,6 +292,7 @@ class Rows {
                          .dy = dy_->matrix_view(),
                          .dweights = dweights_->matrix_view()};
     if (c_.weighted) args.weights = weights_->matrix_view();
+    if (c_.ones) args.dout = {};
     return args;
   }
 
@@ -586,6 +538,8 @@ Failures combine::gradients(const Subject& subject, const DTypes& types) {
     append(&failures, Rows(subject, types, routing, {.width = width}).check_gradients());
     append(&failures,
            Rows(subject, types, routing, {.width = width, .weighted = false}).check_gradients());
+    append(&failures,
+           Rows(subject, types, routing, {.width = width, .ones = true}).check_gradients());
   }
   return failures;
 }

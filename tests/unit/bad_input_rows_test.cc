@@ -222,6 +222,13 @@ TEST(BadInputRows, CombineGrad) {
   expect_errors<A>({
       {[](A& a, Memory&) { a.source_row = {}; },
        "combine_grad: dy is given without source_row, expected both"},
+      {[](A& a, Memory& m) {
+         a.dout = {};
+         m.source_row[7] = 9;
+       },
+       "combine_grad: source_row[7] = 9, expected -1 or 0 to slot_row.shape[0] - 1 = 3"},
+      {[](A& a, Memory&) { a.dout = a.y = a.dy = {}; },
+       "combine_grad: dy = nothing, expected a tensor of rank 2"},
       {[](A& a, Memory&) { a.y = {}; }, "combine_grad: dweights is given without y, expected both"},
       {[](A&, Memory& m) { m.source_row[7] = 9; },
        "combine_grad: source_row[7] = 9, expected -1 or 0 to dout.shape[0] - 1 = 3"},

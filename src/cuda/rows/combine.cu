@@ -75,6 +75,15 @@ __device__ __forceinline__ int64_t slot_of_row(const CombineGradArguments& args,
   return -1;
 }
 
+/// Columns of dout, or ones where none is given.
+template <typename T, typename Compute>
+__device__ __forceinline__ void load_dout(const CombineGradArguments& args, int64_t token,
+                                          int64_t col, int count, Compute (&values)[kRun]) {
+  if (args.dout.data != nullptr) return load_columns<T>(args.dout, token, col, count, values);
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) values[i] = i < count ? Compute{1} : Compute{0};
+}
+
 template <typename T, typename Compute>
 __device__ void write_dy(const CombineGradArguments& args, int64_t row) {
   const int64_t token = checked_row(args.source_row.at(row), args.t, args.fault);
@@ -87,7 +96,7 @@ __device__ void write_dy(const CombineGradArguments& args, int64_t row) {
     const int count = static_cast<int>(min(args.width - col, int64_t{kRun}));
     Compute values[kRun] = {};
     if (slot >= 0) {
-      load_columns<T>(args.dout, token, col, count, values);
+      load_dout<T>(args, token, col, count, values);
 #pragma unroll
       for (int i = 0; i < kRun; ++i) values[i] = product(weight, values[i]);
     }
@@ -104,7 +113,7 @@ __device__ void write_dweight(const CombineGradArguments& args, int64_t token, i
     const int count = static_cast<int>(min(args.width - col, int64_t{kRun}));
     Compute a[kRun];
     Compute b[kRun];
-    load_columns<T>(args.dout, token, col, count, a);
+    load_dout<T>(args, token, col, count, a);
     sm80::with_float_type(args.y.dtype,
                           [&]<typename Y>(Y) { load_columns<Y>(args.y, row, col, count, b); });
 #pragma unroll
@@ -115,7 +124,7 @@ __device__ void write_dweight(const CombineGradArguments& args, int64_t token, i
   set_element(args.dweights, token, slot, sum);
 }
 
-/// T is dout's type.
+/// T is dout's type; f32 or f64 where there is none.
 template <typename T, typename Compute>
 __global__ void __launch_bounds__(kThreads)
     combine_grad_kernel(const __grid_constant__ CombineGradArguments args) {
@@ -170,7 +179,7 @@ Status launch_combine_grad(const cuda::Launch& launch, const plan::Problem& prob
       .slot_row = IndexView::of(call.slot_row),
       .source_row = call.source_row.given() ? IndexView::of(call.source_row) : IndexView{},
       .m = problem.m,
-      .t = call.dout.shape[0],
+      .t = call.slot_row.shape[0],
       .top_k = problem.k,
       .width = problem.n,
       .fault = launch.fault};

@@ -1,0 +1,521 @@
+// Data of a layer, the reference in double, the comparison.
+#include "tests/contract/moe_mlp_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/activation_math.h"
+#include "core/text.h"
+
+namespace cadre::contract {
+namespace {
+
+using verify::PlacedTensor;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+double unit_of_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return 0x1p-53;
+    case DType::kF32:
+      return 0x1p-24;
+    case DType::kBF16:
+      return 0x1p-8;
+    default:
+      return 0x1p-11;
+  }
+}
+
+Activated<double> activated_of(const Activation& activation, double gate, double up) {
+  return with_activation_kind(activation.kind, [&](auto kind) {
+    return activate_with<decltype(kind)::value>(gate, up, ClampParameters<double>(activation));
+  });
+}
+
+/// A number and what it may be off by.
+struct Term {
+  double value = 0;
+  double bound = 0;
+};
+
+}  // namespace
+
+MoeData::MoeData(const Subject& subject, const DTypes& types, const Routing& routing,
+                 const MoeCase& c)
+    : subject_(subject),
+      types_(types),
+      routing_(routing),
+      c_(c),
+      random_(c.seed),
+      full_(c.i * c.options.activation.columns()),
+      local_(c.count < 0 ? routing.num_experts : c.count),
+      unit_(unit_of_type(types.lhs)),
+      sum_unit_(types.lhs == DType::kF64 ? 0x1p-53 : 0x1p-24),
+      tiny_(types.lhs == DType::kF16 ? 0x1p-24 : 0) {
+  const int64_t t = routing.tokens;
+  const int64_t m = routing.slots();
+  const DType router = types.lhs == DType::kF64 ? DType::kF64 : DType::kF32;
+  const DType gradient = c.gradient == DType::kInvalid ? types.rhs : c.gradient;
+  const auto wide = [&](DType dtype) {
+    return c.transposed ? matrices(dtype, c.h, full_) : matrices(dtype, full_, c.h);
+  };
+  const auto narrow = [&](DType dtype) {
+    return c.transposed ? matrices(dtype, c.i, c.h) : matrices(dtype, c.h, c.i);
+  };
+  w13_ = wide(types.rhs);
+  w2_ = narrow(types.rhs);
+  bias13_ = matrices(types.rhs, 1, full_);
+  bias2_ = matrices(types.rhs, 1, c.h);
+  dw13_ = wide(gradient);
+  dw2_ = narrow(gradient);
+  dbias13_ = matrices(types.rhs, 1, full_);
+  dbias2_ = matrices(types.rhs, 1, c.h);
+  x_ = matrix(types.lhs, t, c.h);
+  dout_ = matrix(types.lhs, t, c.h);
+  shared_ = matrix(types.lhs, t, c.h);
+  residual_ = matrix(types.out, t, c.h);
+  router_ = matrix(router, t, routing.top_k);
+  out_ = matrix(types.out, t, c.h);
+  dx_ = matrix(types.out, t, c.h);
+  drouter_ = matrix(router, t, routing.top_k);
+  preact_ = matrix(types.lhs, m, full_);
+  d_preact_ = matrix(types.lhs, m, full_);
+  activated_ = matrix(types.lhs, m, c.i);
+  // Parameters first, so that layers of one seed and other tokens share them.
+  random_ = verify::Random(c.seed);
+  for (PlacedTensor* tensor : inputs()) fill(*tensor, tensor == w13_.get() ? 0.7 : 1);
+  for (PlacedTensor* tensor : results()) allow(*tensor);
+  if (c.accumulates) {
+    for (PlacedTensor* tensor : {dw13_.get(), dw2_.get(), dbias13_.get(), dbias2_.get()}) {
+      fill(*tensor, 1);
+    }
+  }
+  slot_ = std::make_unique<verify::IndexMatrix>(subject.memory, c.index, t, routing.top_k);
+  source_ = std::make_unique<verify::IndexMatrix>(subject.memory, c.index, m, 1);
+  for (int64_t slot = 0; slot < m; ++slot) {
+    slot_->set(slot / routing.top_k, slot % routing.top_k,
+               routing.slot_row[static_cast<size_t>(slot)]);
+    source_->set(slot, 0, routing.source_row[static_cast<size_t>(slot)]);
+  }
+  verify::Memory& memory_of_sizes = c.host_sizes ? verify::host_memory() : subject.memory;
+  sizes_ = std::make_unique<verify::IndexArray>(memory_of_sizes, routing.sizes, DType::kI32);
+  if (c.nan_in_dropped) poison_dropped();
+}
+
+MoeData::Tensor MoeData::matrix(DType dtype, int64_t rows, int64_t cols) {
+  return std::make_unique<PlacedTensor>(
+      subject_.memory, subject_.memory, dtype, std::vector<verify::MatrixShape>{{rows, cols}},
+      verify::MatrixShape{rows, cols}, Layout{.form = Placement::kRows}, random_);
+}
+
+MoeData::Tensor MoeData::matrices(DType dtype, int64_t rows, int64_t cols) {
+  const std::vector<verify::MatrixShape> shapes(static_cast<size_t>(local_), {rows, cols});
+  const Layout layout{.form = c_.lists ? Placement::kList : Placement::kStacked};
+  return std::make_unique<PlacedTensor>(subject_.memory, subject_.memory, dtype, shapes,
+                                        verify::MatrixShape{rows, cols}, layout, random_);
+}
+
+void MoeData::fill(PlacedTensor& tensor, double limit) {
+  for (size_t e = 0; e < tensor.shapes().size(); ++e) {
+    for (int64_t row = 0; row < tensor.shapes()[e].rows; ++row) {
+      for (int64_t col = 0; col < tensor.shapes()[e].cols; ++col) {
+        tensor.set(static_cast<int64_t>(e), row, col, random_.uniform(-limit, limit));
+      }
+    }
+  }
+}
+
+void MoeData::allow(PlacedTensor& tensor) {
+  for (size_t e = 0; e < tensor.shapes().size(); ++e) {
+    for (int64_t row = 0; row < tensor.shapes()[e].rows; ++row) {
+      for (int64_t col = 0; col < tensor.shapes()[e].cols; ++col) {
+        tensor.allow_change(static_cast<int64_t>(e), row, col);
+      }
+    }
+  }
+}
+
+void MoeData::poison_dropped() {
+  for (int64_t t = 0; t < routing_.tokens; ++t) {
+    bool dropped = true;
+    for (int64_t j = 0; j < routing_.top_k; ++j) {
+      if (routing_.slot_row[static_cast<size_t>(t * routing_.top_k + j)] >= 0) {
+        dropped = false;
+      } else {
+        router_->set(0, t, j, kNan);
+      }
+    }
+    for (int64_t col = 0; dropped && col < c_.h; ++col) {
+      x_->set(0, t, col, kNan);
+      dout_->set(0, t, col, kNan);
+    }
+  }
+}
+
+std::vector<PlacedTensor*> MoeData::inputs() const {
+  return {w13_.get(),    w2_.get(),     bias13_.get(),   bias2_.get(), x_.get(),
+          router_.get(), shared_.get(), residual_.get(), dout_.get()};
+}
+
+std::vector<PlacedTensor*> MoeData::results() const {
+  return {out_.get(), preact_.get(),  dx_.get(),     drouter_.get(),  dw13_.get(),
+          dw2_.get(), dbias13_.get(), dbias2_.get(), d_preact_.get(), activated_.get()};
+}
+
+double MoeData::w13(int64_t e, int64_t n, int64_t k) const {
+  return c_.transposed ? w13_->before(e, k, n) : w13_->before(e, n, k);
+}
+double MoeData::w2(int64_t e, int64_t k, int64_t n) const {
+  return c_.transposed ? w2_->before(e, n, k) : w2_->before(e, k, n);
+}
+
+int64_t MoeData::expert_of(int64_t slot) const {
+  if (routing_.slot_row[static_cast<size_t>(slot)] < 0) return -1;
+  const int64_t e = routing_.ids[static_cast<size_t>(slot)] - c_.first;
+  return e >= 0 && e < local_ ? e : -1;
+}
+
+/// Adds what one slot contributes to every result.
+void MoeData::expect_slot(int64_t slot) {
+  const int64_t e = expert_of(slot);
+  if (e < 0) return;
+  const Activation& activation = c_.options.activation;
+  const int64_t t = slot / routing_.top_k;
+  const int64_t j = slot % routing_.top_k;
+  const int64_t row = routing_.slot_row[static_cast<size_t>(slot)];
+  const double weight = c_.weighted ? router_->before(0, t, j) : 1.0;
+  const double in = c_.options.weights_on_input ? weight : 1.0;
+  const double on_out = c_.options.weights_on_input ? 1.0 : weight;
+  const auto terms = [&](int64_t count) { return sum_unit_ * static_cast<double>(count + 8); };
+  const auto stored = [&](double value) { return unit_ * std::fabs(value) + tiny_; };
+  const auto vector = [](int64_t size) { return std::vector<Term>(static_cast<size_t>(size)); };
+  const auto at = [](auto& list, int64_t i) -> auto& { return list[static_cast<size_t>(i)]; };
+
+  std::vector<Term> x = vector(c_.h), pre = vector(full_), a = vector(c_.i), slopes = vector(full_);
+  for (int64_t k = 0; k < c_.h; ++k) {
+    const double value = in * x_->before(0, t, k);
+    at(x, k) = {value, c_.options.weights_on_input && c_.weighted ? stored(value) : 0};
+  }
+  for (int64_t n = 0; n < full_; ++n) {
+    double magnitude = c_.biases ? std::fabs(bias13_->before(e, 0, n)) : 0;
+    Term sum{c_.biases ? bias13_->before(e, 0, n) : 0};
+    for (int64_t k = 0; k < c_.h; ++k) {
+      const double weight_of = w13(e, n, k);
+      sum.value += weight_of * at(x, k).value;
+      sum.bound += std::fabs(weight_of) * at(x, k).bound;
+      magnitude += std::fabs(weight_of * at(x, k).value);
+    }
+    sum.bound += terms(c_.h) * magnitude;
+    pre_.add(row, n, sum.value, sum.bound);
+    sum.bound += stored(sum.value);
+    at(pre, n) = sum;
+  }
+  const bool in_turn = activation.layout == GateLayout::kInterleaved;
+  for (int64_t i = 0; i < c_.i; ++i) {
+    const int64_t g = activation.gated() && in_turn ? 2 * i : i;
+    const int64_t u = !activation.gated() ? i : in_turn ? 2 * i + 1 : c_.i + i;
+    const Term gate = at(pre, g), up = activation.gated() ? at(pre, u) : Term{1, 0};
+    const Activated<double> f = activated_of(activation, gate.value, up.value);
+    // How fast the functions and their slopes change, generously.
+    const double size = (1 + std::fabs(gate.value)) * (2 + std::fabs(up.value));
+    const double off = 4 * size * (gate.bound + up.bound) + 64 * sum_unit_ * size * size;
+    at(a, i) = {f.value, off + stored(f.value)};
+    at(slopes, g) = {f.d_gate, off};
+    if (activation.gated()) at(slopes, u) = {f.d_up, off};
+  }
+  for (int64_t k = 0; k < c_.h; ++k) {
+    const double bias = c_.biases ? bias2_->before(e, 0, k) : 0;
+    Term y{bias, std::fabs(bias) * terms(c_.i)};
+    for (int64_t n = 0; n < c_.i; ++n) {
+      const double product = w2(e, k, n) * at(a, n).value;
+      y.value += product;
+      y.bound += std::fabs(w2(e, k, n)) * at(a, n).bound + terms(c_.i) * std::fabs(product);
+    }
+    y.bound += stored(y.value);
+    sum_.add(t, k, on_out * y.value,
+             std::fabs(on_out) * y.bound + terms(routing_.top_k) * std::fabs(on_out * y.value));
+  }
+  if (!c_.saves) return;
+
+  // Backward. `d` is the gradient of this slot's activation before its weight.
+  std::vector<Term> d = vector(c_.i), d_pre = vector(full_);
+  Term dot;
+  for (int64_t k = 0; k < c_.h; ++k) {
+    const double dy = dout_->before(0, t, k);
+    for (int64_t n = 0; n < c_.i; ++n) {
+      at(d, n).value += w2(e, k, n) * dy;
+      at(d, n).bound += terms(c_.h) * std::fabs(w2(e, k, n) * dy);
+    }
+    const double bias = c_.biases ? bias2_->before(e, 0, k) * dy : 0;
+    dot.value += bias;
+    dot.bound += terms(c_.h + c_.i) * std::fabs(bias);
+  }
+  for (int64_t n = 0; n < c_.i; ++n) {
+    Term& grad = at(d, n);
+    grad.bound += stored(grad.value);
+    const Term& value = at(a, n);
+    dot.value += value.value * grad.value;
+    dot.bound += std::fabs(value.value) * grad.bound +
+                 value.bound * (std::fabs(grad.value) + grad.bound) +
+                 terms(c_.i) * std::fabs(value.value * grad.value);
+  }
+  for (int64_t i = 0; i < full_; ++i) {
+    const Term& grad = at(d, !activation.gated() ? i : in_turn ? i / 2 : i % c_.i);
+    const Term& slope = at(slopes, i);
+    Term& result = at(d_pre, i);
+    result.value = on_out * grad.value * slope.value;
+    result.bound = std::fabs(on_out) * (std::fabs(grad.value) * slope.bound +
+                                        grad.bound * (std::fabs(slope.value) + slope.bound)) +
+                   terms(4) * std::fabs(result.value) + stored(result.value);
+    if (c_.biases) {
+      dbias13_sum_[static_cast<size_t>(e)].add(
+          0, i, result.value, result.bound + terms(routing_.slots()) * std::fabs(result.value));
+    }
+  }
+  const double sum_error = terms(routing_.slots());
+  for (int64_t k = 0; k < c_.h; ++k) {
+    const double dy = dout_->before(0, t, k);
+    for (int64_t n = 0; n < c_.i; ++n) {
+      const double weighed = on_out * at(a, n).value;
+      const double bound = std::fabs(on_out) * at(a, n).bound + stored(weighed);
+      at(dw2_sum_, e)
+          .add(k, n, dy * weighed, std::fabs(dy) * bound + sum_error * std::fabs(dy * weighed));
+    }
+    Term dx_row;
+    for (int64_t n = 0; n < full_; ++n) {
+      const Term& grad = at(d_pre, n);
+      const Term& value = at(x, k);
+      at(dw13_sum_, e)
+          .add(n, k, grad.value * value.value,
+               std::fabs(grad.value) * value.bound +
+                   grad.bound * (std::fabs(value.value) + value.bound) +
+                   sum_error * std::fabs(grad.value * value.value));
+      dx_row.value += w13(e, n, k) * grad.value;
+      dx_row.bound += std::fabs(w13(e, n, k)) * grad.bound +
+                      terms(full_) * std::fabs(w13(e, n, k) * grad.value);
+    }
+    dx_row.bound += stored(dx_row.value);
+    dx_sum_.add(
+        t, k, in * dx_row.value,
+        std::fabs(in) * dx_row.bound + terms(routing_.top_k) * std::fabs(in * dx_row.value));
+    if (c_.biases) at(dbias2_sum_, e).add(0, k, on_out * dy, sum_error * std::fabs(on_out * dy));
+    if (!c_.options.weights_on_input) continue;
+    const double token = x_->before(0, t, k);
+    drouter_sum_.add(
+        t, j, token * dx_row.value,
+        std::fabs(token) * dx_row.bound + terms(c_.h) * std::fabs(token * dx_row.value));
+  }
+  if (!c_.options.weights_on_input) drouter_sum_.add(t, j, dot.value, dot.bound);
+}
+
+void MoeData::expect_everything() {
+  const int64_t t = routing_.tokens;
+  sum_ = Bounded(t, c_.h);
+  pre_ = Bounded(routing_.slots(), full_);
+  dx_sum_ = Bounded(t, c_.h);
+  drouter_sum_ = Bounded(t, routing_.top_k);
+  const auto experts = static_cast<size_t>(local_);
+  dw13_sum_.assign(experts, Bounded(full_, c_.h));
+  dw2_sum_.assign(experts, Bounded(c_.h, c_.i));
+  dbias13_sum_.assign(experts, Bounded(1, full_));
+  dbias2_sum_.assign(experts, Bounded(1, c_.h));
+  for (int64_t slot = 0; slot < routing_.slots(); ++slot) expect_slot(slot);
+  for (int64_t row = 0; row < t; ++row) {
+    for (int64_t col = 0; col < c_.h; ++col) {
+      double added = c_.shared ? shared_->before(0, row, col) : 0;
+      added += c_.residual ? residual_->before(0, row, col) : 0;
+      sum_.add(row, col, added, 4 * sum_unit_ * (std::fabs(added) + 2));
+    }
+  }
+  if (!c_.accumulates) return;
+  const auto add_before = [&](std::vector<Bounded>& sums, const PlacedTensor& tensor, bool turned) {
+    for (int64_t e = 0; e < local_; ++e) {
+      const verify::MatrixShape shape = tensor.shapes()[static_cast<size_t>(e)];
+      for (int64_t r = 0; r < shape.rows; ++r) {
+        for (int64_t col = 0; col < shape.cols; ++col) {
+          const double value = tensor.before(e, r, col);
+          sums[static_cast<size_t>(e)].add(turned ? col : r, turned ? r : col, value,
+                                           8 * sum_unit_ * std::fabs(value));
+        }
+      }
+    }
+  };
+  add_before(dw13_sum_, *dw13_, c_.transposed);
+  add_before(dw2_sum_, *dw2_, c_.transposed);
+  add_before(dbias13_sum_, *dbias13_, false);
+  add_before(dbias2_sum_, *dbias2_, false);
+}
+
+MoeMlpRouting MoeData::routing_args() const {
+  return {.group_sizes = sizes_->sizes(),
+          .source_row = source_->vector_view(),
+          .slot_row = slot_->view(),
+          .weights = c_.weighted ? router_->matrix_view() : TensorView{},
+          .group_offset = c_.first};
+}
+
+Status MoeData::run() {
+  MoeMlp layer({.w13 = w13_->tensor(),
+                .w2 = w2_->tensor(),
+                .bias13 = c_.biases ? bias13_->tensor() : GroupedTensor{},
+                .bias2 = c_.biases ? bias2_->tensor() : GroupedTensor{},
+                .transposed = c_.transposed},
+               c_.options);
+  Context& context = subject_.context;
+  verify::Memory& memory = subject_.memory;
+  // A workspace off any alignment and full of NaN.
+  std::unique_ptr<verify::GuardedBuffer> workspace;
+  const auto give = [&](size_t bytes, CallOptions* options) {
+    workspace = std::make_unique<verify::GuardedBuffer>(memory, bytes + 8, std::byte{0xff});
+    workspace->upload();
+    options->workspace = bytes == 0 ? nullptr : static_cast<std::byte*>(workspace->data()) + 8;
+    options->workspace_size_bytes = bytes;
+  };
+  MoeMlpForwardArgs args{.x = x_->matrix_view(),
+                         .routing = routing_args(),
+                         .shared = c_.shared ? shared_->matrix_view() : TensorView{},
+                         .residual = c_.residual ? residual_->matrix_view() : TensorView{},
+                         .out = out_->matrix_view(),
+                         .preact = c_.saves ? preact_->matrix_view() : TensorView{}};
+  size_t bytes = 0;
+  Status status = layer.forward_workspace_size(context, args, &bytes);
+  if (!status.ok()) return status;
+  give(bytes, &args.options);
+  MoeMlpSaved saved;
+  if (status = layer.forward(context, args, &saved); !status.ok()) return status;
+  if (status = memory.finish(context); !status.ok() || !c_.saves) return status;
+
+  MoeMlpBackwardArgs grad{.dout = dout_->matrix_view(),
+                          .dx = dx_->matrix_view(),
+                          .dweights = c_.weighted ? drouter_->matrix_view() : TensorView{},
+                          .dw13 = dw13_->tensor(),
+                          .dw2 = dw2_->tensor(),
+                          .dw_beta = c_.accumulates ? 1.0 : 0.0,
+                          .dbias13 = c_.biases ? dbias13_->tensor() : GroupedTensor{},
+                          .dbias2 = c_.biases ? dbias2_->tensor() : GroupedTensor{},
+                          .accumulate_dbias = c_.accumulates};
+  if (c_.options.delay_wgrad) {
+    grad.d_preact = d_preact_->matrix_view();
+    grad.activated = activated_->matrix_view();
+  }
+  if (status = layer.backward_workspace_size(context, saved, grad, &bytes); !status.ok()) {
+    return status;
+  }
+  give(bytes, &grad.options);
+  if (status = layer.backward(context, saved, grad); !status.ok()) return status;
+  if (status = layer.backward_dw(context, grad.options); !status.ok()) return status;
+  return memory.finish(context);
+}
+
+Failures MoeData::check() {
+  expect_everything();
+  for (PlacedTensor* tensor : inputs()) tensor->upload();
+  for (PlacedTensor* tensor : results()) tensor->upload();
+  slot_->upload();
+  source_->upload();
+  sizes_->upload();
+  if (Status status = run(); !status.ok()) return {status.message()};
+  for (PlacedTensor* tensor : inputs()) tensor->download();
+  for (PlacedTensor* tensor : results()) tensor->download();
+  Failures failures;
+  compare(*out_, "out", sum_, 0, false, &failures);
+  if (c_.saves) {
+    compare(*preact_, "preact", pre_, 0, false, &failures);
+    compare_gradients(&failures);
+  }
+  for (const PlacedTensor* tensor : results()) {
+    int64_t offset = 0;
+    if (!tensor->untouched_elsewhere(&offset)) {
+      failures.push_back(text("byte ", offset, " outside the elements of a result changed"));
+    }
+  }
+  for (const PlacedTensor* tensor : inputs()) {
+    if (!tensor->unchanged()) failures.emplace_back("an input was written");
+  }
+  for (std::string& failure : failures) {
+    failure = text(routing_.tokens, " tokens, top_k ", routing_.top_k, ", ", routing_.num_experts,
+                   " experts, h ", c_.h, ", i ", c_.i, ", activation ",
+                   static_cast<int>(c_.options.activation.kind), ": ", failure);
+  }
+  return failures;
+}
+
+void MoeData::compare_gradients(Failures* failures) const {
+  compare(*dx_, "dx", dx_sum_, 0, false, failures);
+  if (c_.weighted) compare(*drouter_, "dweights", drouter_sum_, 0, false, failures);
+  for (int64_t e = 0; e < local_; ++e) {
+    const auto expert = static_cast<size_t>(e);
+    compare(*dw13_, "dw13", dw13_sum_[expert], e, c_.transposed, failures);
+    compare(*dw2_, "dw2", dw2_sum_[expert], e, c_.transposed, failures);
+    if (!c_.biases) continue;
+    compare(*dbias13_, "dbias13", dbias13_sum_[expert], e, false, failures);
+    compare(*dbias2_, "dbias2", dbias2_sum_[expert], e, false, failures);
+  }
+}
+
+void MoeData::compare(const PlacedTensor& got, const char* what, const Bounded& expected,
+                      int64_t matrix, bool turned, Failures* failures) const {
+  const verify::MatrixShape shape = got.shapes()[static_cast<size_t>(matrix)];
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    for (int64_t col = 0; col < shape.cols; ++col) {
+      const verify::Expected one = expected.get(turned ? col : row, turned ? row : col);
+      const double value = got.after(matrix, row, col);
+      if (verify::agrees(got.dtype(), one, value) || failures->size() > 3) continue;
+      failures->push_back(text(what, "[", matrix, ", ", row, ", ", col, "] = ", value,
+                               ", expected ", one.value, " within ",
+                               verify::tolerance_of(got.dtype(), one)));
+    }
+  }
+}
+
+std::vector<std::byte> MoeData::bits_of_token(int64_t t) const {
+  std::vector<std::byte> bits;
+  for (const PlacedTensor* tensor : {out_.get(), dx_.get(), drouter_.get()}) {
+    for (int64_t col = 0; col < tensor->shapes()[0].cols; ++col) {
+      const std::vector<std::byte> one = tensor->bytes_after(0, t, col);
+      bits.insert(bits.end(), one.begin(), one.end());
+    }
+  }
+  return bits;
+}
+
+std::vector<std::byte> MoeData::bits_of_gradients() const {
+  std::vector<std::byte> bits;
+  for (const PlacedTensor* tensor : {dx_.get(), drouter_.get(), dw13_.get(), dw2_.get()}) {
+    const std::vector<std::byte>& all = tensor->all_bytes_after();
+    bits.insert(bits.end(), all.begin(), all.end());
+  }
+  return bits;
+}
+
+void MoeData::copy_layer(const MoeData& whole) {
+  for (int64_t t = 0; t < routing_.tokens; ++t) copy_token(whole, t, t);
+  const auto copy = [&](PlacedTensor& to, const PlacedTensor& from) {
+    for (int64_t e = 0; e < local_; ++e) {
+      const verify::MatrixShape shape = to.shapes()[static_cast<size_t>(e)];
+      for (int64_t row = 0; row < shape.rows; ++row) {
+        for (int64_t col = 0; col < shape.cols; ++col) {
+          to.set(e, row, col, from.before(c_.first - whole.c_.first + e, row, col));
+        }
+      }
+    }
+  };
+  copy(*w13_, *whole.w13_);
+  copy(*w2_, *whole.w2_);
+  copy(*bias13_, *whole.bias13_);
+  copy(*bias2_, *whole.bias2_);
+}
+
+void MoeData::copy_token(const MoeData& from, int64_t there, int64_t here) {
+  for (int64_t col = 0; col < c_.h; ++col) {
+    x_->set(0, here, col, from.x_->before(0, there, col));
+    dout_->set(0, here, col, from.dout_->before(0, there, col));
+  }
+  for (int64_t j = 0; j < routing_.top_k; ++j) {
+    router_->set(0, here, j, from.router_->before(0, there, j));
+  }
+}
+
+}  // namespace cadre::contract
