@@ -10,6 +10,8 @@ TAILS = {
     "untouched": _structs.TAIL_UNTOUCHED,
     "forbid": _structs.TAIL_FORBID,
 }
+SCORES = {"softmax": _structs.SCORE_SOFTMAX, "sigmoid": _structs.SCORE_SIGMOID}
+GROUP_SCORES = {"max": _structs.GROUP_SCORE_MAX, "top_two": _structs.GROUP_SCORE_TOP_TWO}
 PRECISIONS = {"default": _structs.PRECISION_DEFAULT, "tf32": _structs.PRECISION_TF32}
 
 
@@ -33,3 +35,11 @@ def tail(op, value):
 
 def precision(op, value):
     return _code(op, "precision", value, PRECISIONS)
+
+
+def expert_score(op, value):
+    return _code(op, "score", value, SCORES)
+
+
+def expert_group_score(op, value):
+    return _code(op, "group_score", value, GROUP_SCORES)

@@ -28,6 +28,7 @@ ALL = SECTIONS + sections("grouped-linear.md")
 def test_the_page_shows_what_it_speaks_of():
     titles = [title for title, _ in SECTIONS]
     assert titles == [
+        "A layer of its ops",
         "Autocast",
         "Activation checkpointing",
         "DistributedDataParallel",

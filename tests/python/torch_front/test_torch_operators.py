@@ -1,6 +1,6 @@
 """torch.library.opcheck on every operator: schema, autograd registration, fake results, AOT dispatch with dynamic shapes."""
 
-import cadre.torch  # noqa: F401 (loads the operators)
+import cadre.torch
 import pytest
 import torch
 from cadre import _structs
@@ -28,6 +28,14 @@ def groups(**arguments):
 def stacked(role, *shape):
     tensors = [random(*shape)]
     return {role: tensors, f"{role}_form": [_structs.STACKED, *shape]}
+
+
+IDS = torch.stack([torch.randperm(G)[:2] for _ in range(M)])
+
+
+def routed():
+    routing = cadre.torch.route(IDS, G)
+    return {"source_row": routing.source_row, "slot_row": routing.slot_row}
 
 
 PACKED_SIZES = torch.tensor([2, 3])
@@ -90,6 +98,42 @@ CALLS = {
         **stacked("b", G, K, N),
         **stacked("d", G, 2, N),
         "beta_value": 1.0,
+    },
+    "select_experts": lambda: {
+        "logits": wanted(M, G),
+        "top_k": 2,
+        "normalize": True,
+        "score": 0,
+        "scale": 1.0,
+        "num_groups": 1,
+        "top_groups": 1,
+        "group_score": 1,
+        "ids_dtype": torch.int64,
+    },
+    "select_experts_grad": lambda: {
+        "logits": random(M, G),
+        "expert_ids": IDS,
+        "dweights": random(M, 2),
+        "normalize": True,
+        "score": 0,
+        "scale": 1.0,
+    },
+    "route": lambda: {"expert_ids": IDS, "num_experts": G, "dtype": torch.int32},
+    "permute": lambda: {"x": wanted(M, K), **routed()},
+    "combine": lambda: {
+        "y": wanted(2 * M, K),
+        "weights": wanted(M, 2),
+        "shared": wanted(M, K),
+        "residual": wanted(M, K),
+        **routed(),
+    },
+    "combine_grad": lambda: {
+        "dout": wanted(M, K),
+        "weights": wanted(M, 2),
+        "y": wanted(2 * M, K),
+        "dy_dtype": torch.float64,
+        "dweights_dtype": torch.float64,
+        **routed(),
     },
     "check": lambda: {"like": random(1)},
 }

@@ -17,16 +17,22 @@ from ._grouped_gemm import grouped_gemm
 from ._grouped_linear import GroupedLinear
 from ._grouped_mm import grouped_mm
 from ._grouped_tensor import GroupedTensor
+from ._routing import Routing, combine, permute, route, select_experts
 from . import compat
 
 __all__ = [
     "GroupedLinear",
     "GroupedTensor",
+    "Routing",
     "bias_grad",
     "check",
+    "combine",
     "compat",
     "gmm",
     "grouped_gemm",
     "grouped_mm",
+    "permute",
+    "route",
+    "select_experts",
     "tgmm",
 ]

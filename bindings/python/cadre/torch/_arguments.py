@@ -44,6 +44,18 @@ def group_offset(op, value):
     return None, number
 
 
+def whole_number(op, argument, value):
+    """An int from 0 on; a symbolic one, under torch.compile, as it is."""
+    if isinstance(value, torch.SymInt):
+        return value
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise wrong_type(op, argument, value, "an int")
+    number = operator.index(value)
+    if not 0 <= number < 2**63:
+        raise wrong_value(op, argument, number, "0 or more, in 64 bits")
+    return number
+
+
 def scalars(op, argument, value, default):
     """alpha or beta as (number, None) or (default, tensor of f32 or f64)."""
     if value is None:

@@ -17,6 +17,12 @@ bias_grad_out = Operator("bias_grad_out", op="bias_grad")
 bias_scale_grad = Operator("bias_scale_grad", op="bias_grad")
 grouped_gemm = Operator("grouped_gemm")
 grouped_gemm_out = Operator("grouped_gemm_out", op="grouped_gemm")
+select_experts = Operator("select_experts")
+select_experts_grad = Operator("select_experts_grad", op="select_experts")
+route = Operator("route")
+permute = Operator("permute")
+combine = Operator("combine")
+combine_grad = Operator("combine_grad", op="combine")
 check = Operator("check")
 
 
@@ -80,6 +86,51 @@ def _(a):
     else:
         shapes = [tuple(dims[2 * i : 2 * i + 2]) for i in range(num_groups)]
     return [a.a[0].new_empty(shape, dtype=a.out_dtype) for shape in shapes]
+
+
+@select_experts.fake
+def _(a):
+    _rank("select_experts", "logits", a.logits, 2)
+    shape = (a.logits.shape[0], a.top_k)
+    weights = a.logits.new_empty(shape, dtype=a.out_dtype or a.logits.dtype)
+    return weights, a.logits.new_empty(shape, dtype=a.ids_dtype)
+
+
+@select_experts_grad.fake
+def _(a):
+    return torch.empty_like(a.logits, memory_format=torch.contiguous_format)
+
+
+@route.fake
+def _(a):
+    _rank("route", "expert_ids", a.expert_ids, 2)
+    tokens, top_k = a.expert_ids.shape
+    shapes = ((a.num_experts,), (tokens * top_k,), (tokens, top_k))
+    return tuple(a.expert_ids.new_empty(shape, dtype=a.dtype) for shape in shapes)
+
+
+@permute.fake
+def _(a):
+    _rank("permute", "x", a.x, 2)
+    return a.x.new_empty((a.source_row.shape[0], a.x.shape[1]))
+
+
+@combine.fake
+def _(a):
+    _rank("combine", "y", a.y, 2)
+    shape = (a.slot_row.shape[0], a.y.shape[1])
+    return a.y.new_empty(shape, dtype=a.out_dtype or a.y.dtype)
+
+
+@combine_grad.fake
+def _(a):
+    results = []
+    if a.dy_dtype is not None:
+        shape = (a.source_row.shape[0], a.dout.shape[1])
+        results.append(a.dout.new_empty(shape, dtype=a.dy_dtype))
+    if a.dweights_dtype is not None:
+        results.append(a.dout.new_empty(a.slot_row.shape, dtype=a.dweights_dtype))
+    return results
 
 
 for _written in (gmm_out, tgmm_out, bias_grad_out, grouped_gemm_out, check):

@@ -47,9 +47,10 @@ class Operator:
             argument.name for argument in arguments if str(argument.type) == "List[Tensor]"
         )
         self.may_be_tensors = frozenset(each.name for each in arguments if "Tensor" in str(each.type))
-        self.returns_list = [str(each.type) for each in self.overload._schema.returns] == [
-            "List[Tensor]"
-        ]
+        returns = self.overload._schema.returns
+        #: Whether a result is a list or a tuple of tensors.
+        self.returns_many = len(returns) > 1 or "List[Tensor]" in map(str, (r.type for r in returns))
+        self.gather = list if len(returns) == 1 else tuple
         self.written = [each.name for each in arguments if each.alias_info and each.alias_info.is_write]
         self.defaults = {}
         for argument in arguments:

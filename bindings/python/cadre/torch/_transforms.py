@@ -16,11 +16,13 @@ class Derivatives(NamedTuple):
     kept(needs): names of the tensors that backward reads; needs has a bool for each argument.
     backward(arguments, needs, grad): {name: gradient}. Tensors that weren't kept are Likes.
     tangent(operator, arguments, tangents): the forward derivative, with None for an argument that has no tangent.
+    results: places of the results that backward reads; they follow grad.
     """
 
     kept: Callable
     backward: Callable
     tangent: Callable
+    results: tuple = ()
 
 
 class Like(NamedTuple):
@@ -34,7 +36,7 @@ class Like(NamedTuple):
 
 
 def _setup(operator, derivatives, of):
-    """setup(ctx, args, flat needs): saves what backward reads. `of`: the operator whose plain form this one is."""
+    """setup(ctx, args, flat needs, result): saves what backward reads. `of`: the operator whose plain form this one is."""
 
     places = [i for i, name in enumerate(operator.names) if name in operator.may_be_tensors]
 
@@ -45,7 +47,7 @@ def _setup(operator, derivatives, of):
         kept = derivatives.kept(whole)
         return whole, [name in kept for name in operator.names]
 
-    def setup(ctx, args, flat):
+    def setup(ctx, args, flat, result):
         """`flat` may have more elements than there are arguments: what a Function is given beside them."""
         if operator.lists:
             rest = iter(flat)
@@ -70,13 +72,13 @@ def _setup(operator, derivatives, of):
                     slots.append((place, len(value)))
                     tensors.extend(value)
         ctx.others, ctx.slots = others, slots
-        ctx.save_for_backward(*tensors)
+        ctx.save_for_backward(*tensors, *(result[place] for place in derivatives.results))
 
     return setup
 
 
 def _restored(ctx):
-    """The arguments as backward sees them."""
+    """(the arguments as backward sees them, the results that it reads)"""
     args, tensors, position = list(ctx.others), ctx.saved_tensors, 0
     for place, count in ctx.slots:
         if count is None:
@@ -85,16 +87,16 @@ def _restored(ctx):
         else:
             args[place] = list(tensors[position : position + count])
             position += count
-    return args
+    return args, tensors[position:]
 
 
 def _backward(operator, derivatives, of):
     """backward(ctx, grad): a gradient for each argument, a list for each list of tensors."""
 
     def backward(ctx, grad):
-        args = _restored(ctx)
+        args, results = _restored(ctx)
         whole = operator.Arguments._make(args) if of is None else of.complete(*args)
-        gradients = derivatives.backward(whole, ctx.needs, grad)
+        gradients = derivatives.backward(whole, ctx.needs, grad, *results)
         if not operator.lists:
             return [gradients.get(name) for name in operator.names]
         return [
@@ -110,13 +112,16 @@ def register(operator, derivatives):
     setup = _setup(operator, derivatives, None)
 
     def setup_context(ctx, inputs, output):
-        setup(ctx, inputs, ctx.needs_input_grad)
+        setup(ctx, inputs, ctx.needs_input_grad, output)
 
     backward = _backward(operator, derivatives, None)
-    register_autograd(
-        operator.overload, lambda ctx, *grads: tuple(backward(ctx, *grads)), setup_context=setup_context
-    )
-    register_vmap(operator.overload, _loop(operator))
+
+    def library_backward(ctx, *grads):
+        # A list of results has a list of gradients; several results have each their own.
+        return tuple(backward(ctx, grads[0] if len(grads) == 1 else grads))
+
+    register_autograd(operator.overload, library_backward, setup_context=setup_context)
+    map_in_turn(operator)
 
 
 def eager(operator, derivatives, of=None):
@@ -135,15 +140,17 @@ def eager(operator, derivatives, of=None):
                         result = op(*args)
                 else:  # a plain form has no layer of autograd to go past
                     result = op(*args)
-                setup(ctx, args, ctx.needs_input_grad)
-                return result
+                setup(ctx, args, ctx.needs_input_grad, result)
+                return tuple(result) if operator.returns_many else result
 
             @staticmethod
-            def backward(ctx, grad):
-                return tuple(backward(ctx, grad))
+            def backward(ctx, *grads):
+                return tuple(backward(ctx, grads if operator.returns_many else grads[0]))
 
         Function.__name__ = f"Eager_{operator.overload._opname}"
-        return Function.apply
+        if not operator.returns_many:
+            return Function.apply
+        return lambda *args: operator.gather(Function.apply(*args))
 
     class ListFunction(torch.autograd.Function):
         """Autograd counts each tensor of a list as an input. The first argument says how long each list is."""
@@ -153,12 +160,12 @@ def eager(operator, derivatives, of=None):
             args = _unflatten(flat, counts)
             with _below_autograd():
                 result = op(*args)
-            setup(ctx, args, ctx.needs_input_grad[1:])
-            return tuple(result) if operator.returns_list else result
+            setup(ctx, args, ctx.needs_input_grad[1:], result)
+            return tuple(result) if operator.returns_many else result
 
         @staticmethod
         def backward(ctx, *grads):
-            gradients = backward(ctx, list(grads) if operator.returns_list else grads[0])
+            gradients = backward(ctx, list(grads) if operator.returns_many else grads[0])
             return (None, *_flatten(gradients, lists)[0])
 
     ListFunction.__name__ = f"Eager_{operator.overload._opname}"
@@ -166,7 +173,7 @@ def eager(operator, derivatives, of=None):
     def apply(*args):
         flat, counts = _flatten(args, lists)
         result = ListFunction.apply(counts, *flat)
-        return list(result) if operator.returns_list else result
+        return operator.gather(result) if operator.returns_many else result
 
     return apply
 
@@ -195,6 +202,11 @@ def _element(value, dim, i):
     return value if dim is None else value.select(dim, i)
 
 
+def map_in_turn(operator):
+    """Gives an operator its vmap rule."""
+    register_vmap(operator.overload, _loop(operator))
+
+
 def _loop(operator):
     """vmap as one call for each element of the mapped dim, since each has group sizes of its own."""
 
@@ -203,9 +215,9 @@ def _loop(operator):
         for i in range(info.batch_size):
             each = (_element(arg, dim, i) for arg, dim in zip(args, in_dims, strict=True))
             results.append(operator.call(**dict(zip(operator.names, each, strict=True))))
-        if operator.returns_list:
-            stacked = [torch.stack(each) for each in zip(*results, strict=True)]
-            return stacked, [0] * len(stacked)
+        if operator.returns_many:
+            stacked = operator.gather(torch.stack(each) for each in zip(*results, strict=True))
+            return stacked, operator.gather([0] * len(stacked))
         return torch.stack(results), 0
 
     return mapped
@@ -213,7 +225,7 @@ def _loop(operator):
 
 def transformable(operator, derivatives):
     """The operator as an autograd.Function that torch.func can transform, called with its arguments by position."""
-    op, returns_list = operator.overload, operator.returns_list
+    op, returns_many = operator.overload, operator.returns_many
     setup, backward = _setup(operator, derivatives, None), _backward(operator, derivatives, None)
     lists = [place for place, name in enumerate(operator.names) if name in operator.lists]
     mapped = _loop(operator)
@@ -224,17 +236,17 @@ def transformable(operator, derivatives):
         @staticmethod
         def forward(*args):
             result = op(*_unflatten(args[:-1], args[-1]))
-            return tuple(result) if returns_list else result
+            return tuple(result) if returns_many else result
 
         @staticmethod
         def setup_context(ctx, inputs, output):
-            setup(ctx, _unflatten(inputs[:-1], inputs[-1]), ctx.needs_input_grad)
+            setup(ctx, _unflatten(inputs[:-1], inputs[-1]), ctx.needs_input_grad, output)
             ctx.counts = inputs[-1]
             # An input without a tangent has None, not zeros that would cost a product.
             ctx.set_materialize_grads(False)
             ctx.likes = [
                 (each.shape, {"dtype": each.dtype, "device": each.device})
-                for each in (output if returns_list else ())
+                for each in (output if returns_many else ())
             ]
             ctx.numbers = [None if isinstance(each, torch.Tensor) else each for each in inputs[:-1]]
             tensors = [each if isinstance(each, torch.Tensor) else None for each in inputs[:-1]]
@@ -242,12 +254,12 @@ def transformable(operator, derivatives):
 
         @staticmethod
         def backward(ctx, *grads):
-            if returns_list:
+            if returns_many:
                 grads = [
                     torch.zeros(shape, **options) if grad is None else grad
                     for grad, (shape, options) in zip(grads, ctx.likes, strict=True)
                 ]
-            gradients = backward(ctx, grads if returns_list else grads[0])
+            gradients = backward(ctx, grads if returns_many else grads[0])
             return (*_flatten(gradients, lists)[0], None)
 
         @staticmethod
@@ -258,13 +270,13 @@ def transformable(operator, derivatives):
             each = _tangents(nested, _unflatten(tangents[:-1], ctx.counts), lists)
             make = operator.Arguments._make
             result = derivatives.tangent(operator, make(nested), make(each))
-            return tuple(result) if returns_list else result
+            return tuple(result) if returns_many else result
 
         @staticmethod
         def vmap(info, in_dims, *args):
             dims = _unflatten(in_dims[:-1], args[-1])
             result, dims = mapped(info, dims, *_unflatten(args[:-1], args[-1]))
-            return (tuple(result), tuple(dims)) if returns_list else (result, dims)
+            return (tuple(result), tuple(dims)) if returns_many else (result, dims)
 
     Function.__name__ = f"Transformable_{operator.overload._opname}"
 
@@ -272,7 +284,7 @@ def transformable(operator, derivatives):
     def apply(*args):
         flat, counts = _flatten(args, lists)
         result = Function.apply(*flat, counts)
-        return list(result) if returns_list else result
+        return operator.gather(result) if returns_many else result
 
     return apply
 
