@@ -38,8 +38,11 @@ void BSource::point_at(int64_t k0, int64_t panel, char* packed, TileArgs* args) 
 }
 
 PrefetchWalk BSource::walk(int64_t k0, int64_t k, int64_t panel, int64_t panels) const {
-  const int64_t cols = std::min(panels * kernel_.nr, cols_ - panel / halves() * kernel_.nr);
-  if (k <= 0 || cols <= 0) return {};
+  if (k <= 0 || panels <= 0 || panel >= this->panels() * halves()) return {};
+  // Panels of the second half may follow (halves_join).
+  const int64_t first = panel % this->panels() * kernel_.nr;
+  const bool both = panel < this->panels() && panel + panels > this->panels();
+  const int64_t cols = std::min(panels * kernel_.nr, cols_ * (both ? halves() : 1) - first);
   if (is_packed()) {
     return {packed_at(k0, panel), ceil_div(cols, kernel_.nr) * panel_bytes(k), 0, 1};
   }

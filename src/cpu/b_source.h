@@ -15,15 +15,14 @@ class BSource {
  public:
   BSource(const WorkUnit& unit, const GemmKernel& kernel);
 
-  /// 2 where columns of a gate and of what it gates lie apart: their panels alternate, so that the
-  /// sums of both are at hand together. Every second panel is then as far from the one before as
-  /// neighbours are elsewhere.
+  /// 2 where columns of a gate and of what it gates lie apart (GemmItem::is_paired): the second
+  /// half's panels are numbered after those of the first.
   int64_t halves() const { return half_cols_ > 0 ? 2 : 1; }
-  int64_t panels() const { return ceil_div(cols_, kernel_.nr) * halves(); }
-  int64_t full_panels() const { return cols_ / kernel_.nr * halves(); }
-  int64_t panel_cols(int64_t panel) const {
-    return std::min<int64_t>(kernel_.nr, cols_ - panel / halves() * kernel_.nr);
-  }
+  /// Of a half.
+  int64_t panels() const { return ceil_div(cols_, kernel_.nr); }
+  int64_t full_panels() const { return cols_ / kernel_.nr; }
+  /// Panels of both halves are one after the other in memory, too.
+  bool halves_join() const { return half_cols_ == panels() * kernel_.nr; }
   int64_t element_bytes() const { return static_cast<int64_t>(size_of(b_.dtype)); }
   /// A panel's part of a row of B.
   int64_t panel_row_bytes() const { return kernel_.nr * element_bytes(); }
@@ -39,19 +38,17 @@ class BSource {
   /// straight from memory (few rows), not where a block of it is packed for many.
   int64_t column_rows() const { return column_rows_; }
   /// B is one stream of rows that follow one another without much in between.
-  bool rows_are_dense() const { return b_.row_stride < (full_panels() + 1) * kernel_.nr; }
+  bool rows_are_dense(int64_t panels) const { return b_.row_stride < (panels + 1) * kernel_.nr; }
   /// Whole panels of k values are read as they lie by the first of `tiles` row tiles. What doesn't
   /// fill a granule or, along k, a vector, must be packed.
   bool reads_in_place(int64_t k, int64_t tiles) const;
   /// The kernel packs rows as they lie, whole lines of them (GemmKernel::pack_rows).
   bool packs_lines() const {
-    return kernel_.pack_rows != nullptr && lies_in_rows() && b_.dtype == kernel_.source_dtype &&
-           halves() == 1;
+    return kernel_.pack_rows != nullptr && lies_in_rows() && b_.dtype == kernel_.source_dtype;
   }
   /// The kernel can pack columns beside the products of another block.
   bool packs_columns_beside() const {
-    return kernel_.tuning.packs_beside && lies_in_columns() && b_.dtype == kernel_.source_dtype &&
-           halves() == 1;
+    return kernel_.tuning.packs_beside && lies_in_columns() && b_.dtype == kernel_.source_dtype;
   }
 
   /// From one packed panel to the next. Panels that are written side by side, a row of each in
@@ -80,12 +77,15 @@ class BSource {
   /// Panels from [k0, panel] on, for a row tile to read where they lie and, given memory, to leave
   /// behind packed.
   void point_at(int64_t k0, int64_t panel, char* packed, TileArgs* args) const;
-  /// The memory of k values and so many panels of one half, as rows to prefetch.
+  /// The memory of k values and panels, as rows to prefetch.
   PrefetchWalk walk(int64_t k0, int64_t k, int64_t panel, int64_t panels) const;
 
  private:
   int64_t column_of(int64_t panel) const {
-    return panel / halves() * kernel_.nr + panel % halves() * half_cols_;
+    return panel % panels() * kernel_.nr + panel / panels() * half_cols_;
+  }
+  int64_t panel_cols(int64_t panel) const {
+    return std::min<int64_t>(kernel_.nr, cols_ - panel % panels() * kernel_.nr);
   }
   /// In memory of the caller, rows of B one stride apart.
   bool is_strided() const { return !is_packed() && !index_.given(); }

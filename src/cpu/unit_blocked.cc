@@ -35,6 +35,7 @@ class BlockedUnit : Unit {
   /// order of k, then of columns.
   struct Block {
     int64_t k_index, k0, k;
+    int64_t half;           ///< those of a gate and of what it gates take turns
     int64_t panel, panels;  ///< the first one, of the unit, and how many
     int64_t full_panels;
     bool last;  ///< of k
@@ -57,7 +58,7 @@ class BlockedUnit : Unit {
   void multiply_block(const Block& block, const Block& next, char* packed, Beside* beside);
   void multiply_panels(TileArgs args, const Block& block, int64_t tile, int64_t begin, int64_t end,
                        PrefetchWalk* first_walk, PrefetchWalk* walk) const;
-  TileArgs packed_args(const Block& block, int64_t tile, const char* packed, int64_t half) const;
+  TileArgs packed_args(const Block& block, int64_t tile, const char* packed) const;
   void finish_tile(const Block& block, int64_t tile) const;
   PrefetchWalk packed_rows_behind(const Block& block, int64_t tile) const;
 
@@ -74,8 +75,14 @@ class BlockedUnit : Unit {
     const int64_t row = block.k_index * rows.rows() + rows.begin(tile);
     return a_memory_ + (keeps_a_ ? row * a_row_bytes(kernel) : 0);
   }
-  /// Its sums.
-  char* acc_at(int64_t tile) const { return acc_ + tile * acc_stride_; }
+  /// Its sums. Those of a gate stay until what it gates is there.
+  char* acc_at(const Block& block, int64_t tile) const {
+    return acc_ + block.half * gate_bytes_ + tile * (block.half == 0 ? gate_stride_ : acc_stride_);
+  }
+  char* gate_at(const Block& block, int64_t tile) const {
+    return block.half == 0 ? nullptr : acc_ + tile * gate_stride_;
+  }
+  bool finishes(const Block& block) const { return block.last && block.half == b.halves() - 1; }
   int64_t source_panels(const Block& block) const {
     return b.reads_in_place(block.k, rows.count()) ? block.full_panels : 0;
   }
@@ -85,7 +92,9 @@ class BlockedUnit : Unit {
   bool keeps_a_ = false;                     ///< packed A stays for the next block of columns
   bool packs_beside_ = false;
   char *a_memory_ = nullptr, *acc_ = nullptr;
-  int64_t acc_stride_ = 0;  ///< from the sums of a row tile to the next; 0 where none are kept
+  int64_t acc_stride_ = 0;   ///< from the sums of a row tile to the next; 0 where none are kept
+  int64_t gate_stride_ = 0;  ///< the same for a first half
+  int64_t gate_bytes_ = 0;   ///< what its sums take, where a second half follows
 };
 
 /// Packed weights bring their own cut of k; otherwise blocks of equal size. As many panels side by
@@ -123,8 +132,7 @@ void BlockedUnit::cut_into_blocks() {
     block_panels_ =
         round_up(block_panels_, std::max<int64_t>(kStripBytes / b.panel_row_bytes(), 1));
   }
-  block_panels_ = round_up(block_panels_, b.halves());
-  n_blocks_ = ceil_div(b.panels(), block_panels_);
+  n_blocks_ = ceil_div(b.panels(), block_panels_) * b.halves();
   keeps_a_ = fits && n_blocks_ > 1;
   packs_beside_ = (b.packs_lines() || b.packs_columns_beside()) && rows.count() > 1;
 }
@@ -133,9 +141,12 @@ BlockedUnit::Block BlockedUnit::block_at(int64_t index) const {
   if (index >= n_blocks_ * k_blocks_) return {};
   Block block{};
   block.k_index = index % k_blocks_;
-  block.panel = std::min(index / k_blocks_ * block_panels_, b.panels());
-  block.panels = std::min(block_panels_, b.panels() - block.panel);
-  block.full_panels = std::clamp<int64_t>(b.full_panels() - block.panel, 0, block.panels);
+  const int64_t number = index / k_blocks_;
+  block.half = number % b.halves();
+  const int64_t first = std::min(number / b.halves() * block_panels_, b.panels());
+  block.panel = block.half * b.panels() + first;
+  block.panels = std::min(block_panels_, b.panels() - first);
+  block.full_panels = std::clamp<int64_t>(b.full_panels() - first, 0, block.panels);
   block.k0 = std::min(block.k_index * k_block_, k);
   block.k = std::min(k_block_, k - block.k0);
   block.last = block.k_index == k_blocks_ - 1;
@@ -147,10 +158,12 @@ bool BlockedUnit::run() {
   const int64_t block_bytes = block_panels_ * b.panel_bytes(k_block_);
   const int64_t acc_bytes = block_panels_ * acc_tile_bytes(kernel);
   acc_stride_ = k_blocks_ > 1 ? acc_bytes : 0;
+  gate_stride_ = b.halves() > 1 ? acc_bytes : acc_stride_;
+  gate_bytes_ = b.halves() > 1 ? acc_bytes * rows.count() : 0;
   const int64_t sizes[] = {
       keeps_a_ ? k_blocks_ * rows.rows() * a_row_bytes(kernel) : a_tile_bytes(kernel),
       b.is_packed() ? 0 : block_bytes * (packs_beside_ ? 2 : 1),
-      acc_bytes * (k_blocks_ > 1 ? rows.count() : 1), out.bias_bytes(),
+      gate_bytes_ + acc_bytes * (k_blocks_ > 1 ? rows.count() : 1), out.bias_bytes(),
       a.gather_bytes(kernel.mr, k_block_)};
   char* pieces[std::size(sizes)];
   if (!take_scratch(sizes, pieces)) return false;
@@ -186,10 +199,8 @@ void BlockedUnit::pack_block(const Block& block, int64_t begin, char* packed) co
     begin = line_panels(block);
   }
   for (int64_t i = begin; i < block.panels; ++i) {
-    const int64_t panel = block.panel + i;
-    const int64_t next_bytes = b.at(block.k0, panel + 1) - b.at(block.k0, panel);
-    b.pack(block.k0, block.k, panel, packed + i * b.panel_bytes(block.k),
-           i + 1 < block.panels ? next_bytes : 0);
+    b.pack(block.k0, block.k, block.panel + i, packed + i * b.panel_bytes(block.k),
+           i + 1 < block.panels ? kernel.nr * b.column_bytes() : 0);
   }
 }
 
@@ -256,17 +267,11 @@ void BlockedUnit::multiply_block(const Block& block, const Block& next, char* pa
                                  Beside* beside) {
   const int64_t steps = prefetch_steps(block.k);
   const int64_t b_steps = std::max<int64_t>(block.panels - kRowPrefetchPanels, 1) * steps;
-  const int64_t halves = b.halves();
-  PrefetchWalk next_b[2], none;
-  int64_t next_lines = 0;
-  for (int64_t half = 0; half < halves && beside->panels == 0; ++half) {
-    next_b[half] = b.walk(next.k0, next.k, next.panel + half, next.panels / halves);
-    next_lines += lines_of(next_b[half]);
-  }
+  PrefetchWalk next_b, none;
+  if (beside->panels == 0) next_b = b.walk(next.k0, next.k, next.panel, next.panels);
   const int64_t b_tiles =
-      std::min(ceil_div(next_lines, kBlockPrefetchLines * b_steps) + 1, rows.count());
-  for (PrefetchWalk& walk : next_b)
-    walk.lines = std::max(kBlockPrefetchLines, ceil_div(next_lines, b_tiles * b_steps));
+      std::min(ceil_div(lines_of(next_b), kBlockPrefetchLines * b_steps) + 1, rows.count());
+  next_b.lines = std::max(kBlockPrefetchLines, ceil_div(lines_of(next_b), b_tiles * b_steps));
   const int64_t in_place = source_panels(block);
   for (int64_t tile = 0; tile < rows.count(); ++tile) {
     if (packs_a(block)) pack_a(block, tile);
@@ -277,30 +282,27 @@ void BlockedUnit::multiply_block(const Block& block, const Block& next, char* pa
                       : packed_rows_behind(block, tile);
       next_rows.lines = ceil_div(lines_of(next_rows), kRowPrefetchPanels * steps);
     }
-    for (int64_t half = 0; half < halves; ++half) {
-      PrefetchWalk* const walk = tile + b_tiles >= rows.count() ? &next_b[half] : &none;
-      TileArgs args = packed_args(block, tile, packed, half);
-      args.copy = &beside->columns;
-      args.rows_beside = &beside->rows;
-      args.b_from = beside->panels > 0 ? BFrom::kPanelsBeside : BFrom::kPanels;
-      int64_t begin = 0;
-      if (tile == 0 && in_place > 0) {
-        TileArgs from_source = args;
-        char* const kept = packed + half * b.panel_bytes(block.k);
-        b.point_at(block.k0, block.panel + half, rows.count() > 1 ? kept : nullptr, &from_source);
-        from_source.b_packed_panel_bytes = halves * b.panel_bytes(block.k);
-        from_source.b_ahead_bytes = std::max<int64_t>(from_source.b_panel_bytes, 64);
-        begin = in_place / halves;
-        multiply_panels(from_source, block, tile, 0, begin, &next_rows, walk);
-      }
-      multiply_panels(args, block, tile, begin, block.panels / halves, &next_rows, walk);
+    PrefetchWalk* const walk = tile + b_tiles >= rows.count() ? &next_b : &none;
+    TileArgs args = packed_args(block, tile, packed);
+    args.copy = &beside->columns;
+    args.rows_beside = &beside->rows;
+    args.b_from = beside->panels > 0 ? BFrom::kPanelsBeside : BFrom::kPanels;
+    int64_t begin = 0;
+    if (tile == 0 && in_place > 0) {
+      TileArgs from_source = args;
+      b.point_at(block.k0, block.panel, rows.count() > 1 ? packed : nullptr, &from_source);
+      from_source.b_packed_panel_bytes = b.panel_bytes(block.k);
+      from_source.b_ahead_bytes = std::max<int64_t>(from_source.b_panel_bytes, 64);
+      multiply_panels(from_source, block, tile, 0, in_place, &next_rows, walk);
+      begin = in_place;
     }
+    multiply_panels(args, block, tile, begin, block.panels, &next_rows, walk);
     finish_tile(block, tile);
   }
 }
 
-/// Panels [begin, end) of one half of a block for one row tile; `args` is set up from its first
-/// panel on. The first panels advance one walk, the others the other.
+/// Panels [begin, end) of a block for one row tile; `args` is set up from the block's first panel
+/// on. The first panels advance one walk, the others the other.
 void BlockedUnit::multiply_panels(TileArgs args, const Block& block, int64_t tile, int64_t begin,
                                   int64_t end, PrefetchWalk* first_walk, PrefetchWalk* walk) const {
   const auto multiply = [&](int64_t from, int64_t to, PrefetchWalk* prefetch) {
@@ -325,30 +327,32 @@ void BlockedUnit::multiply_panels(TileArgs args, const Block& block, int64_t til
   multiply(whole, end, walk);
 }
 
-/// One row tile against packed panels of one half of a block.
-TileArgs BlockedUnit::packed_args(const Block& block, int64_t tile, const char* packed,
-                                  int64_t half) const {
+/// One row tile against packed panels of a block.
+TileArgs BlockedUnit::packed_args(const Block& block, int64_t tile, const char* packed) const {
   const char* const packed_rows = a_at(block, tile);
-  const int64_t panel_bytes = b.panel_bytes(block.k);
-  return {
-      .a = packed_rows,
-      .b = b.is_packed() ? b.packed_at(block.k0, block.panel + half) : packed + half * panel_bytes,
-      .b_panel_bytes = b.is_packed() ? panel_bytes : b.halves() * panel_bytes,
-      .b_granule_bytes = b_granule_bytes(kernel),
-      .acc = acc_at(tile) + half * acc_tile_bytes(kernel),
-      .acc_panel_bytes = b.halves() * acc_tile_bytes(kernel),
-      .granules = granules(block.k),
-      .rows = rows.rows_of(tile),
-      .first = block.k_index == 0,
-      .a_surplus = surplus_of(packed_rows)};
+  return {.a = packed_rows,
+          .b = b.is_packed() ? b.packed_at(block.k0, block.panel) : packed,
+          .b_panel_bytes = b.panel_bytes(block.k),
+          .b_granule_bytes = b_granule_bytes(kernel),
+          .acc = acc_at(block, tile),
+          .acc_panel_bytes = acc_tile_bytes(kernel),
+          .granules = granules(block.k),
+          .rows = rows.rows_of(tile),
+          .first = block.k_index == 0,
+          .a_surplus = surplus_of(packed_rows)};
 }
 
 /// The epilogue, after the last block of k, of the panels that weren't stored as they are.
 void BlockedUnit::finish_tile(const Block& block, int64_t tile) const {
   const int64_t stored = out.is_plain() ? block.full_panels : 0;
-  if (!block.last || stored == block.panels) return;
-  out.finish(rows.begin(tile), rows.rows_of(tile), block.panel + stored, block.panels - stored,
-             acc_at(tile) + stored * acc_tile_bytes(kernel), acc_tile_bytes(kernel));
+  if (!finishes(block) || stored == block.panels) return;
+  out.finish({.row = rows.begin(tile),
+              .rows = rows.rows_of(tile),
+              .panel = block.panel % b.panels() + stored,
+              .panels = block.panels - stored,
+              .acc = acc_at(block, tile) + stored * acc_tile_bytes(kernel),
+              .gate_acc = gate_at(block, tile),
+              .acc_panel_bytes = acc_tile_bytes(kernel)});
 }
 
 /// The packed rows behind those of `tile`.
@@ -364,8 +368,8 @@ PrefetchWalk BlockedUnit::packed_rows_behind(const Block& block, int64_t tile) c
 /// last longer than packing, and while all of a packed A, which they read once for each panel, is a
 /// small part of L2.
 bool BlockedUnit::takes_panels_in_turn(const Block& block) const {
-  return !b.is_packed() && b.halves() == 1 && !packs_beside_ && keeps_a_ &&
-         kernel.tuning.pack_cost < kernel.mr && source_panels(block) < block.full_panels &&
+  return !b.is_packed() && !packs_beside_ && keeps_a_ && kernel.tuning.pack_cost < kernel.mr &&
+         source_panels(block) < block.full_panels &&
          rows.rows() * granules(block.k) * kernel.granule_bytes <= blocking.a_bytes_max / 2;
 }
 
@@ -389,9 +393,10 @@ void BlockedUnit::multiply_by_panels(const Block& block, const Block& next, char
 /// in common is set up once.
 void BlockedUnit::multiply_panel(const Block& block, int64_t index, const char* packed,
                                  PrefetchWalk* walk) {
-  TileArgs args = packed_args(block, 0, packed, 0);
+  TileArgs args = packed_args(block, 0, packed);
   args.panels = 1;
-  args.acc_panel_bytes = acc_stride_;  // the next sums are those of the next row tile
+  // The next sums are those of the next row tile.
+  args.acc_panel_bytes = acc_at(block, 1) - acc_at(block, 0);
   args.prefetch = walk;
   const bool stored = block.last && out.point_at(0, block.panel + index, &args);
   char* const first_out = static_cast<char*>(args.out);
@@ -399,13 +404,18 @@ void BlockedUnit::multiply_panel(const Block& block, int64_t index, const char* 
     args.rows = rows.rows_of(tile);
     args.a = a_at(block, tile);
     args.a_surplus = surplus_of(a_at(block, tile));
-    args.acc = acc_at(tile) + index * acc_tile_bytes(kernel);
+    args.acc = acc_at(block, tile) + index * acc_tile_bytes(kernel);
     if (stored) args.out = first_out + rows.begin(tile) * args.out_row_bytes;
     kernel.multiply(args);
-    if (block.last && !stored) {
-      out.finish(rows.begin(tile), args.rows, block.panel + index, 1,
-                 static_cast<const char*>(args.acc), acc_tile_bytes(kernel));
-    }
+    if (!finishes(block) || stored) continue;
+    const char* const gate = gate_at(block, tile);
+    out.finish({.row = rows.begin(tile),
+                .rows = args.rows,
+                .panel = block.panel % b.panels() + index,
+                .panels = 1,
+                .acc = static_cast<const char*>(args.acc),
+                .gate_acc = gate ? gate + index * acc_tile_bytes(kernel) : nullptr,
+                .acc_panel_bytes = acc_tile_bytes(kernel)});
   }
 }
 

@@ -47,16 +47,15 @@ int64_t UnitOutput::bias_bytes() const {
   return item_.bias.data ? columns * 8 : 0;
 }
 
-/// Panel by panel, with zeros behind the last column.
+/// In the order of panels, with zeros behind the last column of each half.
 void UnitOutput::widen_bias(char* memory) {
   if (!item_.bias.data) return;
   bias_ = memory;
-  const int64_t halves = item_.is_paired() ? 2 : 1;
   const VectorRef bias = part(item_.bias, unit_.n_begin);
-  for (int64_t i = 0; i < round_up(cols(), kernel_.nr) * halves; ++i) {
-    const int64_t panel = i / kernel_.nr;
-    const int64_t j = panel / halves * kernel_.nr + i % kernel_.nr;
-    const int64_t column = j + panel % halves * item_.result_cols();
+  const int64_t half_cols = round_up(cols(), kernel_.nr);
+  for (int64_t i = 0; i < half_cols * (item_.is_paired() ? 2 : 1); ++i) {
+    const int64_t j = i % half_cols;
+    const int64_t column = j + i / half_cols * item_.result_cols();
     const double value =
         j < cols() ? load_as_double(bias.data, bias.dtype, column * bias.stride) : 0.0;
     if (kernel_.acc_dtype == DType::kF32) {
@@ -79,31 +78,34 @@ bool UnitOutput::point_at(int64_t row, int64_t panel, TileArgs* args) const {
   return true;
 }
 
-void UnitOutput::finish(int64_t first_row, int rows, int64_t panel, int64_t panels, const char* acc,
-                        int64_t acc_panel_bytes) const {
-  const int64_t row = unit_.m_begin + first_row;
-  const int64_t halves = item_.is_paired() ? 2 : 1;
+void UnitOutput::finish(const Finished& sums) const {
+  const int64_t row = unit_.m_begin + sums.row;
   // Columns of the unit; two of them make a result where gates lie between what they gate.
-  const int64_t begin = unit_.n_begin + panel / halves * kernel_.nr;
-  const int64_t end = std::min(begin + panels / halves * kernel_.nr, unit_.n_end);
-  const int64_t per_result = item_.step.activation.columns() / halves;
+  const int64_t begin = unit_.n_begin + sums.panel * kernel_.nr;
+  const int64_t end = std::min(begin + sums.panels * kernel_.nr, unit_.n_end);
+  const int64_t per_result = item_.is_paired() ? 1 : item_.step.activation.columns();
   const int64_t col = begin / per_result;
   const int64_t bias_size = kernel_.acc_dtype == DType::kF32 ? 4 : 8;
-  EpilogueArgs args{.acc = acc,
-                    .acc_panel_bytes = acc_panel_bytes,
-                    .rows = rows,
+  const char* const bias = bias_ ? bias_ + sums.panel * kernel_.nr * bias_size : nullptr;
+  const int64_t half_bias = round_up(cols(), kernel_.nr) * bias_size;
+  EpilogueArgs args{.acc = sums.acc,
+                    .acc_panel_bytes = sums.acc_panel_bytes,
+                    .rows = sums.rows,
                     .cols = end / per_result - col,
                     .d = cpu::part(item_.d, row, col),
                     .c = item_.beta != 0 ? cpu::part(item_.c, row, col) : MatrixRef{},
-                    .bias = bias_ ? bias_ + panel * kernel_.nr * bias_size : nullptr,
+                    .bias = bias,
                     .bias_scale = part(item_.bias_scale, row),
                     .row_scale = part(item_.row_scale, row),
                     .alpha = item_.alpha,
                     .beta = item_.beta,
                     .past_cache = past_cache_,
                     .step = nullptr,
+                    .gate_acc = sums.gate_acc,
+                    .gate_bias = bias,
                     .up_columns = item_.result_cols()};
   if (!item_.activates()) return kernel_.epilogue(args);
+  if (sums.gate_acc != nullptr && bias != nullptr) args.bias = bias + half_bias;
   ActivationStep step = item_.step;
   if (step.pre.data != nullptr) step.pre = cpu::part(step.pre, row, begin);
   args.step = &step;

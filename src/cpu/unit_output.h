@@ -22,9 +22,16 @@ class UnitOutput {
   /// Lets the kernel store finished sums from a row on straight into D, where D takes them as they
   /// are and the panel is whole.
   bool point_at(int64_t row, int64_t panel, TileArgs* args) const;
-  /// The epilogue of consecutive rows and panels, whole pairs of them where they alternate.
-  void finish(int64_t row, int rows, int64_t panel, int64_t panels, const char* acc,
-              int64_t acc_panel_bytes) const;
+  /// Sums of consecutive rows and panels, and of their gates where these are panels of their own.
+  struct Finished {
+    int64_t row;
+    int rows;
+    int64_t panel, panels;  ///< of a half
+    const char *acc, *gate_acc;
+    int64_t acc_panel_bytes;
+  };
+  /// The epilogue.
+  void finish(const Finished& sums) const;
 
  private:
   int64_t cols() const { return unit_.n_end - unit_.n_begin; }

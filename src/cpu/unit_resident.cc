@@ -22,16 +22,27 @@ class ResidentUnit : Unit {
   struct Piece {
     int64_t k, panels;
   };
+  /// Panels that are worked on side by side, all of k before the next ones: some of a gate, the
+  /// same of what it gates, and so on.
+  struct Group {
+    int64_t half, panel, panels;  ///< the first one is a number within its half
+  };
+  Group group_at(int64_t number) const {
+    const int64_t panel = number / b.halves() * piece_.panels;
+    return {number % b.halves(), panel, std::min(piece_.panels, b.panels() - panel)};
+  }
+  int64_t number_of(const Group& group) const { return group.half * b.panels() + group.panel; }
 
   void stream_pieces();
   PrefetchWalk next_chunk(int64_t piece_k, int64_t index) const;
-  void multiply_panel(int64_t k0, int64_t k_count, int64_t panel, bool in_place, TileArgs args,
-                      char* panel_acc);
+  void multiply_panel(int64_t k0, int64_t k_count, const Group& group, int64_t index,
+                      TileArgs args);
   void stream_rows();
-  bool stream_columns(const Piece& piece, int64_t panel);
+  void finish_streamed(int64_t panel, int64_t panels);
+  bool stream_columns(const Piece& piece, int64_t panel, bool is_full);
   PrefetchWalk next_rows(const Piece& piece, int64_t k0, int64_t k_count, int64_t k_end,
                          int64_t panel, TileArgs* args) const;
-  bool is_one_stream() const;
+  bool is_one_stream(int64_t panels) const;
   void multiply_piece(int64_t k0, int64_t k_count, int64_t tile, TileArgs args) const;
 
   bool streams_in_order() const {
@@ -41,7 +52,6 @@ class ResidentUnit : Unit {
   int64_t segment_k() const { return kMaxGranules * kernel.granule_k; }
 
   Piece piece_{};
-  int64_t acc_panels_ = 1;  ///< whose sums are in memory at a time
   char *a_packed_ = nullptr, *b_packed_ = nullptr, *acc_ = nullptr;
 };
 
@@ -50,13 +60,12 @@ bool ResidentUnit::run() {
   const bool streams = rows.count() == 1 && b.reads_rows();
   // Where B is contiguous along n, pieces side by side keep to the same rows of memory.
   const int64_t side_by_side = std::max<int64_t>(blocking.row_bytes / b.panel_row_bytes(), 1);
-  piece_ = {
-      .k = b.is_packed() ? b.packed_k_block() : blocking.piece_k,
-      .panels = b.lies_in_rows() ? round_up(std::min(side_by_side, b.panels()), b.halves()) : 1};
-  acc_panels_ = streams ? b.panels() : std::max(piece_.panels, b.halves());
+  piece_ = {.k = b.is_packed() ? b.packed_k_block() : blocking.piece_k,
+            .panels = b.lies_in_rows() ? std::min(side_by_side, b.panels()) : 1};
+  const int64_t acc_panels = (streams ? b.panels() : piece_.panels) * b.halves();
   const int64_t sizes[] = {segments * rows.count() * a_tile_bytes(kernel),
                            b.is_packed() ? 0 : b.panel_bytes(piece_.k),
-                           acc_panels_ * rows.count() * acc_tile_bytes(kernel), out.bias_bytes(),
+                           acc_panels * rows.count() * acc_tile_bytes(kernel), out.bias_bytes(),
                            a.gather_bytes(kernel.mr, segment_k())};
   char* pieces[std::size(sizes)];
   if (!take_scratch(sizes, pieces)) return false;
@@ -85,44 +94,45 @@ bool ResidentUnit::run() {
 /// on its way from memory.
 void ResidentUnit::stream_pieces() {
   const int64_t k_pieces = std::max<int64_t>(ceil_div(k, piece_.k), 1);
-  const int64_t pieces = k_pieces * ceil_div(b.panels(), piece_.panels);
+  const int64_t pieces = k_pieces * ceil_div(b.panels(), piece_.panels) * b.halves();
   const int64_t tiles = rows.count();
   PrefetchWalk next;
   for (int64_t i = 0; i < pieces; ++i) {
     const int64_t k0 = i % k_pieces * piece_.k;
     const int64_t k_count = std::min(piece_.k, k - k0);
-    const int64_t panel0 = i / k_pieces * piece_.panels;
-    const int64_t panels = std::min(piece_.panels, b.panels() - panel0);
+    const Group group = group_at(i / k_pieces), next_group = group_at((i + 1) / k_pieces);
     const int64_t next_k0 = (i + 1) % k_pieces * piece_.k;
-    const int64_t next_panel = (i + 1) / k_pieces * piece_.panels;
+    const int64_t next_panel = number_of(next_group);
     const bool in_place = b.reads_in_place(k_count, tiles);
     const bool in_order = in_place && b.column_rows() > 0 && streams_in_order();
     if (in_order) {
       if (PrefetchWalk chunk = next_chunk(piece_.k, i); chunk.lines > 0) next = chunk;
     } else if (i + 1 < pieces && !in_place) {
-      next = b.walk(next_k0, std::min(piece_.k, k - next_k0), next_panel,
-                    ceil_div(piece_.panels, b.halves()));
-      next.lines = ceil_div(lines_of(next), panels * tiles * prefetch_steps(k_count));
+      next = b.walk(next_k0, std::min(piece_.k, k - next_k0), next_panel, next_group.panels);
+      next.lines = ceil_div(lines_of(next), group.panels * tiles * prefetch_steps(k_count));
       // A single tile has too few steps to spread the prefetches over: ask before packing.
       if (tiles == 1) prefetch_all(&next);
     }
     TileArgs args{.panels = 1, .prefetch = &next};
     if (i + 1 < pieces && !in_order) {
-      args.b_ahead_bytes = b.at(next_k0, next_panel) - b.at(k0, panel0);
+      args.b_ahead_bytes = b.at(next_k0, next_panel) - b.at(k0, number_of(group));
     }
-    for (int64_t panel = panel0; panel < panel0 + panels; ++panel) {
-      multiply_panel(k0, k_count, panel, in_place && panel < b.full_panels(), args,
-                     acc_ + panel % acc_panels_ * tiles * acc_tile_bytes(kernel));
-    }
+    for (int64_t j = 0; j < group.panels; ++j) multiply_panel(k0, k_count, group, j, args);
     if (!in_order) prefetch_all(&next);
   }
 }
 
 /// A panel of a piece against all row tiles.
-void ResidentUnit::multiply_panel(int64_t k0, int64_t k_count, int64_t panel, bool in_place,
-                                  TileArgs args, char* panel_acc) {
+void ResidentUnit::multiply_panel(int64_t k0, int64_t k_count, const Group& group, int64_t index,
+                                  TileArgs args) {
   const int64_t ahead_bytes = args.b_ahead_bytes;
   const bool last = k0 + k_count >= k;
+  const int64_t panel = number_of(group) + index;
+  const bool in_place =
+      b.reads_in_place(k_count, rows.count()) && group.panel + index < b.full_panels();
+  const int64_t panel_acc_bytes = rows.count() * acc_tile_bytes(kernel);
+  char* const gate_acc = acc_ + index * panel_acc_bytes;
+  char* const panel_acc = gate_acc + group.half * piece_.panels * panel_acc_bytes;
   if (!in_place && !b.is_packed()) {
     b.pack(k0, k_count, panel, b_packed_, rows.count() == 1 ? ahead_bytes : 0);
   }
@@ -139,11 +149,14 @@ void ResidentUnit::multiply_panel(int64_t k0, int64_t k_count, int64_t panel, bo
     }
     const bool stored = last && out.point_at(rows.begin(tile), panel, &of_tile);
     multiply_piece(k0, k_count, tile, of_tile);
-    if (!last || stored || panel % b.halves() != b.halves() - 1) continue;
-    const int64_t acc_panel_bytes = rows.count() * acc_tile_bytes(kernel);
-    const int64_t before = b.halves() - 1;
-    out.finish(rows.begin(tile), rows.rows_of(tile), panel - before, b.halves(),
-               static_cast<const char*>(of_tile.acc) - before * acc_panel_bytes, acc_panel_bytes);
+    if (!last || stored || group.half != b.halves() - 1) continue;
+    out.finish({.row = rows.begin(tile),
+                .rows = rows.rows_of(tile),
+                .panel = group.panel + index,
+                .panels = 1,
+                .acc = static_cast<const char*>(of_tile.acc),
+                .gate_acc = group.half > 0 ? gate_acc + tile * acc_tile_bytes(kernel) : nullptr,
+                .acc_panel_bytes = acc_tile_bytes(kernel)});
   }
 }
 
@@ -160,7 +173,8 @@ PrefetchWalk ResidentUnit::next_chunk(int64_t piece_k, int64_t index) const {
   const int64_t end = std::min(first + pieces, k_pieces);
   const bool same_panel = end < k_pieces;
   const int64_t k0 = same_panel ? end * piece_k : 0;
-  walk = b.walk(k0, std::min(pieces * piece_k, k - k0), index / k_pieces + (same_panel ? 0 : 1), 1);
+  const Group group = group_at(index / k_pieces + (same_panel ? 0 : 1));
+  walk = b.walk(k0, std::min(pieces * piece_k, k - k0), number_of(group), group.panels);
   const int64_t steps = (end - first) * rows.count() * prefetch_steps(piece_k);
   walk.lines = std::max<int64_t>(ceil_div(lines_of(walk), steps), 1);
   return walk;
@@ -186,36 +200,51 @@ void ResidentUnit::multiply_piece(int64_t k0, int64_t k_count, int64_t tile, Til
 
 /// For a single row of A the sums of a whole row of B stay in L1, so it needs no rows of B side by
 /// side, and where these follow one another B is one stream, which memory serves best.
-bool ResidentUnit::is_one_stream() const {
-  return rows.rows() == 1 && b.halves() == 1 && kernel.granule_k == 1 && streams_rows_in_order() &&
+bool ResidentUnit::is_one_stream(int64_t panels) const {
+  return rows.rows() == 1 && kernel.granule_k == 1 && streams_rows_in_order() &&
          b.panel_row_bytes() >= kMinStreamBytes &&
-         b.full_panels() * b.panel_row_bytes() <= blocking.single_bytes && b.rows_are_dense();
+         panels * b.panel_row_bytes() <= blocking.single_bytes && b.rows_are_dense(panels);
 }
 
 /// One row tile, and B as it lies: a few rows of it side by side and, of these, some panels before
 /// the next rows, in address order. Columns and k values that fill no panel and no granule are
 /// packed.
 void ResidentUnit::stream_rows() {
-  const int64_t halves = b.halves();
-  const int64_t full = b.full_panels() / halves;
-  const int64_t acc_bytes = acc_row_bytes(kernel) * rows.rows();
   Piece piece{.k = blocking.stream_k,
               .panels = std::max<int64_t>(
                   blocking.stream_bytes / (blocking.stream_k * b.panel_row_bytes()), 1)};
-  if (is_one_stream()) piece = {.k = 1, .panels = std::max<int64_t>(full, 1)};
-  int64_t first = 0;
-  while (first < b.panels() / halves) {
-    const Piece now = first < full ? Piece{piece.k, std::min(piece.panels, full - first)}
-                                   : Piece{blocking.stream_k, 1};
-    bool stored = false;
-    for (int64_t half = 0; half < halves; ++half)
-      stored = stream_columns(now, first * halves + half);
-    if (!stored) {
-      out.finish(0, rows.rows_of(0), first * halves, now.panels * halves,
-                 acc_ + first * halves * acc_bytes, acc_bytes);
+  // Halves that follow one another are rows of twice as many panels.
+  const bool joined = b.halves() > 1 && b.halves_join();
+  const int64_t streams = joined ? 1 : b.halves();
+  const int64_t full = joined ? 2 * b.panels() : b.full_panels();
+  if (is_one_stream(full)) piece = {.k = 1, .panels = std::max<int64_t>(full, 1)};
+  bool stored = false;
+  for (int64_t half = 0; half < streams; ++half) {
+    const int64_t first = half * b.panels();
+    for (int64_t panel = 0; panel < full; panel += piece.panels) {
+      const int64_t panels = std::min(piece.panels, full - panel);
+      stored = stream_columns({piece.k, panels}, first + panel, true);
+      if (!stored && b.halves() == 1) finish_streamed(panel, panels);
     }
-    first += now.panels;
+    if (joined || full == b.panels()) continue;
+    stored = stream_columns({blocking.stream_k, 1}, first + full, false);
+    if (!stored && b.halves() == 1) finish_streamed(full, 1);
   }
+  if (b.halves() > 1) finish_streamed(0, b.panels());
+}
+
+/// The epilogue of panels whose sums are complete in both halves.
+void ResidentUnit::finish_streamed(int64_t panel, int64_t panels) {
+  const int64_t acc_bytes = acc_row_bytes(kernel) * rows.rows();
+  const char* const gate = acc_ + panel * acc_bytes;
+  const bool gated = b.halves() > 1;
+  out.finish({.row = 0,
+              .rows = rows.rows_of(0),
+              .panel = panel,
+              .panels = panels,
+              .acc = gated ? gate + b.panels() * acc_bytes : gate,
+              .gate_acc = gated ? gate : nullptr,
+              .acc_panel_bytes = acc_bytes});
 }
 
 /// What is prefetched while k values [k0, k0 + k_count) are used, in pieces: those of the next
@@ -235,10 +264,10 @@ PrefetchWalk ResidentUnit::next_rows(const Piece& piece, int64_t k0, int64_t k_c
   return walk;
 }
 
-/// All of k for some panels of one half, whole ones or the last, cut-off one. True where the kernel
-/// has stored the results.
-bool ResidentUnit::stream_columns(const Piece& piece, int64_t panel) {
-  const int64_t source_k = panel < b.full_panels() ? k / kernel.k_step * kernel.k_step : 0;
+/// All of k for some panels, whole ones or the last, cut-off one. True where the kernel has stored
+/// the results.
+bool ResidentUnit::stream_columns(const Piece& piece, int64_t panel, bool is_full) {
+  const int64_t source_k = is_full ? k / kernel.k_step * kernel.k_step : 0;
   // No larger than its rows, so that the sums of all panels take little of L1.
   const int64_t acc_bytes = acc_row_bytes(kernel) * rows.rows();
   char* const first_acc = acc_ + panel * acc_bytes;
@@ -250,7 +279,7 @@ bool ResidentUnit::stream_columns(const Piece& piece, int64_t panel) {
     const int64_t k_count =
         in_place ? std::min(segment_k(), source_k - k0) : std::min(piece.k, k - k0);
     const bool last = k0 + k_count >= k;
-    TileArgs args{.acc = first_acc, .acc_panel_bytes = b.halves() * acc_bytes};
+    TileArgs args{.acc = first_acc, .acc_panel_bytes = acc_bytes};
     if (in_place) {
       args.panels = piece.panels;
       args.block_granules = granules(piece.k);
@@ -263,7 +292,7 @@ bool ResidentUnit::stream_columns(const Piece& piece, int64_t panel) {
       args.panels = 1;
       args.b = b_packed_;
       args.b_granule_bytes = b_granule_bytes(kernel);
-      for (int64_t i = panel; i < panel + piece.panels * b.halves(); i += b.halves()) {
+      for (int64_t i = panel; i < panel + piece.panels; ++i) {
         b.pack(k0, k_count, i, b_packed_, 0);
         args.acc = acc_ + i * acc_bytes;
         stored = last && out.point_at(0, i, &args);

@@ -23,8 +23,7 @@ class TurnedUnit : Unit {
     const int64_t row_blocks = ceil_div(row_panels, most_panels);
     const int64_t block_rows = ceil_div(row_panels, row_blocks) * kernel.nr;
     const int64_t source_bytes = k * b.panel_row_bytes();
-    group_panels_ =
-        std::clamp<int64_t>(blocking.turned_b_bytes / source_bytes, 1, b.panels() / b.halves());
+    group_panels_ = std::clamp<int64_t>(blocking.turned_b_bytes / source_bytes, 1, b.panels());
     const int64_t sizes[] = {
         block_rows / kernel.nr * row_panel_bytes,
         block_rows / kernel.nr * group_panels_ * b.halves() * acc_tile_bytes(kernel),
@@ -36,7 +35,7 @@ class TurnedUnit : Unit {
     for (int64_t row = 0; row < rows.rows(); row += block_rows) {
       const int64_t count = std::min(block_rows, rows.rows() - row);
       a.pack_turned(row, count, k, a_packed, row_panel_bytes);
-      for (int64_t panel = 0; panel < b.panels(); panel += group_panels_ * b.halves()) {
+      for (int64_t panel = 0; panel < b.panels(); panel += group_panels_) {
         multiply_group(row, count, panel, a_packed, acc);
       }
     }
@@ -47,39 +46,52 @@ class TurnedUnit : Unit {
   /// Some rows and some panels of each half. The next panels come from memory meanwhile; after the
   /// last ones the first, for other rows.
   void multiply_group(int64_t row, int64_t count, int64_t panel, const char* a_packed, char* acc) {
-    const int64_t halves = b.halves();
-    const int64_t panels = std::min(group_panels_, (b.panels() - panel) / halves);
-    const int64_t next_panel = panel + panels * halves;
-    const bool last = next_panel == b.panels();
-    const bool prefetches = rows.rows() > kFewRows || threads < kBusyThreads;
+    const int64_t panels = std::min(group_panels_, b.panels() - panel);
+    const int64_t half_bytes = ceil_div(count, kernel.nr) * panels * acc_tile_bytes(kernel);
     bool stored = false;
-    for (int64_t half = 0; half < halves; ++half) {
-      PrefetchWalk next;
-      if (prefetches && (!last || row + count < rows.rows())) {
-        next = b.walk(0, k, (last ? 0 : next_panel) + half, group_panels_);
-      }
-      const int64_t steps = ceil_div(count, kernel.nr) * panels * prefetch_steps(k);
-      next.lines = ceil_div(lines_of(next), steps);
-      TileArgs args{.a = a_packed,
-                    .a_panel_bytes = b.panel_bytes(k),
-                    .b = b.at(0, panel + half),
-                    .b_panel_bytes = kernel.nr * b.column_bytes(),
-                    .acc = acc + half * acc_tile_bytes(kernel),
-                    .acc_panel_bytes = halves * acc_tile_bytes(kernel),
-                    .granules = granules(k),
-                    .panels = panels,
-                    .rows = static_cast<int>(count),
-                    .prefetch = &next,
-                    .b_column_bytes = b.column_bytes()};
-      stored = out.point_at(row, panel, &args);
-      kernel.multiply_turned(args);
-      prefetch_all(&next);
+    for (int64_t half = 0; half < b.halves(); ++half) {
+      stored = multiply_half(row, count, panel, half, a_packed, acc + half * half_bytes);
     }
+    const char* const sums = acc + (b.halves() - 1) * half_bytes;
     for (int64_t done = 0; done < count && !stored; done += kernel.nr) {
-      out.finish(row + done, static_cast<int>(std::min<int64_t>(kernel.nr, count - done)), panel,
-                 panels * halves, acc + done / kernel.nr * panels * halves * acc_tile_bytes(kernel),
-                 acc_tile_bytes(kernel));
+      const int64_t offset = done / kernel.nr * panels * acc_tile_bytes(kernel);
+      out.finish({.row = row + done,
+                  .rows = static_cast<int>(std::min<int64_t>(kernel.nr, count - done)),
+                  .panel = panel,
+                  .panels = panels,
+                  .acc = sums + offset,
+                  .gate_acc = b.halves() > 1 ? acc + offset : nullptr,
+                  .acc_panel_bytes = acc_tile_bytes(kernel)});
     }
+  }
+
+  /// Their products; true where the kernel has stored the results.
+  bool multiply_half(int64_t row, int64_t count, int64_t panel, int64_t half, const char* a_packed,
+                     char* acc) {
+    const int64_t panels = std::min(group_panels_, b.panels() - panel);
+    const bool last = panel + panels == b.panels();
+    const bool prefetches = rows.rows() > kFewRows || threads < kBusyThreads;
+    PrefetchWalk next;
+    if (prefetches && (!last || row + count < rows.rows())) {
+      next = b.walk(0, k, half * b.panels() + (last ? 0 : panel + panels), group_panels_);
+    }
+    const int64_t steps = ceil_div(count, kernel.nr) * panels * prefetch_steps(k);
+    next.lines = ceil_div(lines_of(next), steps);
+    TileArgs args{.a = a_packed,
+                  .a_panel_bytes = b.panel_bytes(k),
+                  .b = b.at(0, half * b.panels() + panel),
+                  .b_panel_bytes = kernel.nr * b.column_bytes(),
+                  .acc = acc,
+                  .acc_panel_bytes = acc_tile_bytes(kernel),
+                  .granules = granules(k),
+                  .panels = panels,
+                  .rows = static_cast<int>(count),
+                  .prefetch = &next,
+                  .b_column_bytes = b.column_bytes()};
+    const bool stored = out.point_at(row, panel, &args);
+    kernel.multiply_turned(args);
+    prefetch_all(&next);
+    return stored;
   }
 
   int64_t group_panels_ = 1;

@@ -40,11 +40,11 @@ struct Sums {
         row_scale(args.row_scale.data ? element_of<Elem>(args.row_scale, r) : Elem{1}),
         bias_scale(args.bias_scale.data ? element_of<Elem>(args.bias_scale, r) : Elem{1}) {}
 
-  PanelRow<V, kNr> of_panel(int64_t panel) const {
+  PanelRow<V, kNr> of_panel(const void* sums, const void* biases, int64_t panel) const {
     PanelRow<V, kNr> result;
-    const char* tile = static_cast<const char*>(e.acc) + panel * e.acc_panel_bytes;
+    const char* tile = static_cast<const char*>(sums) + panel * e.acc_panel_bytes;
     const Acc* acc = reinterpret_cast<const Acc*>(tile) + row * kNr;
-    const Elem* bias = static_cast<const Elem*>(e.bias);
+    const Elem* bias = static_cast<const Elem*>(biases);
     for (int64_t j = 0; j < kNr; j += V::kLanes) {
       typename V::Reg x = V::load(acc + j, V::kLanes);
       if (e.alpha != 1.0) x = V::mul(V::set1(static_cast<Elem>(e.alpha)), x);
@@ -73,7 +73,7 @@ void activated_rows(const EpilogueArgs& e) {
       constexpr int kHalf = kNr / 2;
       for (int64_t j = 0; j < e.cols; j += kHalf) {
         const int64_t cols = e.cols - j < kHalf ? e.cols - j : kHalf;
-        const PanelRow<V, kNr> pairs = sums.of_panel(j / kHalf);
+        const PanelRow<V, kNr> pairs = sums.of_panel(e.acc, e.bias, j / kHalf);
         if (writes_pre) pairs.store(step.pre, r, 2 * j, 2 * cols);
         for (int i = 0; i < kHalf; ++i)
           y.x[i] = activate_with<kKind, Elem>(pairs.x[2 * i], pairs.x[2 * i + 1], clamp).value;
@@ -83,11 +83,11 @@ void activated_rows(const EpilogueArgs& e) {
     }
     for (int64_t j = 0; j < e.cols; j += kNr) {
       const int64_t cols = e.cols - j < kNr ? e.cols - j : kNr;
-      const int64_t panel = j / kNr * (kGated ? 2 : 1);
-      const PanelRow<V, kNr> gate = sums.of_panel(panel);
+      const PanelRow<V, kNr> gate =
+          sums.of_panel(kGated ? e.gate_acc : e.acc, kGated ? e.gate_bias : e.bias, j / kNr);
       if (writes_pre) gate.store(step.pre, r, j, cols);
       if constexpr (kGated) {
-        const PanelRow<V, kNr> up = sums.of_panel(panel + 1);
+        const PanelRow<V, kNr> up = sums.of_panel(e.acc, e.bias, j / kNr);
         if (writes_pre) up.store(step.pre, r, e.up_columns + j, cols);
         for (int i = 0; i < kNr; ++i)
           y.x[i] = activate_with<kKind, Elem>(gate.x[i], up.x[i], clamp).value;

@@ -125,9 +125,10 @@ struct EpilogueArgs {
   VectorRef bias_scale, row_scale;  // at the first row
   double alpha, beta;
   bool past_cache;  // d is large and not needed soon: write it without reading it into the caches
-  // With an activation: cols are those of d, and panels of a gate and of what it gates alternate
-  // (GemmItem::is_paired). step->pre begins at this rectangle.
+  // With an activation: cols are those of d, and step->pre begins at this rectangle. Where gates
+  // are panels of their own (GemmItem::is_paired), acc and bias are those of what they gate.
   const ActivationStep* step;
+  const void *gate_acc, *gate_bias;
   int64_t up_columns;  // of pre: from a gate to what it gates
 };
 
