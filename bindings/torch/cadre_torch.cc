@@ -4,6 +4,7 @@
 
 #include "grouped_gemm.h"
 #include "grouped_view.h"
+#include "moe_mlp.h"
 #include "row_ops.h"
 #include "views.h"
 
@@ -314,6 +315,8 @@ STABLE_TORCH_LIBRARY(cadre, m) {
   m.def(cadre_torch::kGroupedGemmSchema);
   m.def(cadre_torch::kGroupedGemmOutSchema);
   for (const char* schema : cadre_torch::kRowOpSchemas) m.def(schema);
+  m.def(cadre_torch::kMoeMlpSchema);
+  m.def(cadre_torch::kMoeMlpGradSchema);
 }
 
 #define CADRE_TORCH_KERNELS(m)                                                 \
@@ -334,6 +337,8 @@ STABLE_TORCH_LIBRARY(cadre, m) {
   m.impl("permute", TORCH_BOX(&cadre_torch::permute));                         \
   m.impl("combine", TORCH_BOX(&cadre_torch::combine));                         \
   m.impl("combine_grad", TORCH_BOX(&cadre_torch::combine_grad));               \
+  m.impl("moe_mlp", TORCH_BOX(&cadre_torch::moe_mlp));                         \
+  m.impl("moe_mlp_grad", TORCH_BOX(&cadre_torch::moe_mlp_grad));               \
   m.impl("grouped_gemm", TORCH_BOX(&cadre_torch::grouped_gemm));               \
   m.impl("grouped_gemm_out", TORCH_BOX(&cadre_torch::grouped_gemm_out))
 

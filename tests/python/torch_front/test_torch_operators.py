@@ -38,6 +38,18 @@ def routed():
     return {"source_row": routing.source_row, "slot_row": routing.slot_row}
 
 
+def experts(make):
+    return {
+        "x": make(M, K),
+        "w13": [make(G, 2 * N, K)],
+        "w2": [make(G, K, N)],
+        "weights": make(M, 2),
+        **cadre.torch.route(IDS, G)._asdict(),
+        "activation": _structs.SWIGLU,
+        "clamp": [1.0, 1.0, 1.0],
+    }
+
+
 PACKED_SIZES = torch.tensor([2, 3])
 
 #: The arguments of each operator that aren't left out.
@@ -134,6 +146,13 @@ CALLS = {
         "dy_dtype": torch.float64,
         "dweights_dtype": torch.float64,
         **routed(),
+    },
+    "moe_mlp": lambda: {**experts(wanted), "shared": wanted(M, K), "keeps_preact": True},
+    "moe_mlp_grad": lambda: {
+        **experts(random),
+        "preact": random(2 * M, 2 * N),
+        "dout": random(M, K),
+        "wanted": [True] * 4 + [False] * 2,
     },
     "check": lambda: {"like": random(1)},
 }

@@ -17,6 +17,7 @@ from ._grouped_gemm import grouped_gemm
 from ._grouped_linear import GroupedLinear
 from ._grouped_mm import grouped_mm
 from ._grouped_tensor import GroupedTensor
+from ._moe_mlp import moe_mlp
 from ._routing import Routing, combine, permute, route, select_experts
 from . import compat
 
@@ -31,6 +32,7 @@ __all__ = [
     "gmm",
     "grouped_gemm",
     "grouped_mm",
+    "moe_mlp",
     "permute",
     "route",
     "select_experts",

@@ -13,14 +13,14 @@ _DTYPE_NAME = re.compile(rf"\b({'|'.join(_dtypes.NAMES)})\b")
 #: Arguments without a default: None is no way to leave them out.
 _REQUIRED = ("lhs", "rhs", "a", "b", "dy", "group_sizes", "logits", "expert_ids", "x", "y")
 #: Arguments of the ops that may be one tensor or a list.
-_MAY_BE_LISTS = ("a", "b", "c", "rhs", "bias", "out")
+_MAY_BE_LISTS = ("a", "b", "c", "rhs", "bias", "out", "w13", "w2", "bias13", "bias2")
 
 
 #: What an argument may be, if not one of the float types.
 _KNOWN = {
     **dict.fromkeys(("group_sizes", "offs", "expert_ids"), _dtypes.INDICES),
     "x": tuple(_dtypes.CODES),
-    **dict.fromkeys(("lhs", "rhs", "a", "b", "mat_a", "mat_b"), _dtypes.OPERANDS),
+    **dict.fromkeys(("lhs", "rhs", "a", "b", "mat_a", "mat_b", "w13", "w2"), _dtypes.OPERANDS),
     **dict.fromkeys(("c", "out"), (*_dtypes.FLOATS, torch.int32)),
 }
 

@@ -23,6 +23,8 @@ route = Operator("route")
 permute = Operator("permute")
 combine = Operator("combine")
 combine_grad = Operator("combine_grad", op="combine")
+moe_mlp = Operator("moe_mlp")
+moe_mlp_grad = Operator("moe_mlp_grad", op="moe_mlp")
 check = Operator("check")
 
 
@@ -131,6 +133,37 @@ def _(a):
     if a.dweights_dtype is not None:
         results.append(a.dout.new_empty(a.slot_row.shape, dtype=a.dweights_dtype))
     return results
+
+
+def _preact_columns(a):
+    return a.w13[0].shape[-1 if a.transposed else -2]
+
+
+@moe_mlp.fake
+def _(a):
+    _rank("moe_mlp", "x", a.x, 2)
+    out = a.x.new_empty(a.x.shape, dtype=a.out_dtype or a.x.dtype)
+    return out, a.x.new_empty((a.source_row.shape[0] if a.keeps_preact else 0, _preact_columns(a)))
+
+
+@moe_mlp_grad.fake
+def _(a):
+    num_groups = a.w13[0].shape[0] if a.w13[0].dim() == 3 else len(a.w13)
+    columns = _preact_columns(a)
+
+    def like(tensors, *shape):
+        return shape, tensors[0].dtype if tensors else a.x.dtype
+
+    results = (
+        like([a.x], *a.x.shape),
+        like([] if a.weights is None else [a.weights], *a.slot_row.shape),
+        like(a.w13, num_groups, *a.w13[0].shape[-2:]),
+        like(a.w2, num_groups, *a.w2[0].shape[-2:]),
+        like(a.bias13, num_groups, columns),
+        like(a.bias2, num_groups, a.x.shape[1]),
+    )
+    pairs = zip(results, a.wanted, strict=True)
+    return [a.x.new_empty(shape, dtype=dtype) for (shape, dtype), wanted in pairs if wanted]
 
 
 for _written in (gmm_out, tgmm_out, bias_grad_out, grouped_gemm_out, check):

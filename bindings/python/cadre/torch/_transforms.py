@@ -17,12 +17,14 @@ class Derivatives(NamedTuple):
     backward(arguments, needs, grad): {name: gradient}. Tensors that weren't kept are Likes.
     tangent(operator, arguments, tangents): the forward derivative, with None for an argument that has no tangent.
     results: places of the results that backward reads; they follow grad.
+    takes_none: backward takes None for the gradient of a result that nothing depends on, instead of zeros.
     """
 
     kept: Callable
     backward: Callable
     tangent: Callable
     results: tuple = ()
+    takes_none: bool = False
 
 
 class Like(NamedTuple):
@@ -141,6 +143,7 @@ def eager(operator, derivatives, of=None):
                 else:  # a plain form has no layer of autograd to go past
                     result = op(*args)
                 setup(ctx, args, ctx.needs_input_grad, result)
+                ctx.set_materialize_grads(not derivatives.takes_none)
                 return tuple(result) if operator.returns_many else result
 
             @staticmethod
@@ -161,6 +164,7 @@ def eager(operator, derivatives, of=None):
             with _below_autograd():
                 result = op(*args)
             setup(ctx, args, ctx.needs_input_grad[1:], result)
+            ctx.set_materialize_grads(not derivatives.takes_none)
             return tuple(result) if operator.returns_many else result
 
         @staticmethod

@@ -1,0 +1,193 @@
+"""moe_mlp: the experts of a mixture-of-experts layer, from tokens to tokens, as one operator with its gradients."""
+
+import itertools
+
+import torch
+import torch.autograd.forward_ad as _forward_ad
+
+from .. import _options
+from .._errors import wrong_value
+from . import _arguments, _operators
+from ._errors import renamed, translated
+from ._experts import Activation, activation_of, composed
+from ._routing import Routing, route
+from ._transforms import Derivatives
+
+_OP = "moe_mlp"
+_transform_level = torch._C._functorch.maybe_current_level
+
+
+def moe_mlp(
+    x,
+    expert_ids,
+    weights,
+    w13,
+    w2,
+    *,
+    bias13=None,
+    bias2=None,
+    activation="swiglu",
+    interleaved=False,
+    alpha=1.702,
+    limit=7.0,
+    up_offset=1.0,
+    transposed=False,
+    weights_on_input=False,
+    shared=None,
+    residual=None,
+    num_experts=None,
+    group_offset=0,
+    out_dtype=None,
+):
+    """out[t] = sum over j of weights[t, j] * expert(x[t]) + shared[t] + residual[t], for the experts expert_ids[t, j].
+
+    x [t, h]; expert_ids [t, top_k] of any integer type (ids that no expert has are dropped), or what route() made of them;
+    weights [t, top_k], or None for 1. An expert is activation(x @ w13^T + bias13) @ w2^T + bias2 with w13 [g, 2i, h] and
+    w2 [g, h, i], or with `transposed` [g, h, 2i] and [g, i, h]; one tensor or a list with a matrix for each expert.
+
+    activation: "swiglu", "geglu", "geglu_tanh" or "clamped_swiglu" (gpt-oss's, with alpha, limit and up_offset), whose gate
+    lies before the up part or, with `interleaved`, beside it; "silu", "gelu", "gelu_tanh", "relu2" or "none" without a gate
+    (w13 [g, i, h]); or a function of the rows [m, 2i], which then runs between two products of its own.
+    weights_on_input scales tokens on their way in. With num_experts above the number of experts here, these are the
+    experts from group_offset (an int or a tensor) on, and others add nothing.
+
+    x, weights, the parameters, shared and residual are differentiable, any number of times. For backward x, the
+    pre-activation [t * top_k, 2i] and the routing are kept.
+    """
+    fn = activation_of(_OP, activation, interleaved, (alpha, limit, up_offset))
+    offset_tensor, offset = _arguments.group_offset(_OP, group_offset)
+    try:
+        x, w13, w2 = _autocast(x, w13, w2)
+        w13 = _arguments.one_or_list(_OP, "w13", w13, 2)
+        w2 = _arguments.one_or_list(_OP, "w2", w2, 2)
+        routing = expert_ids
+        if not isinstance(expert_ids, Routing):
+            local = w13[0].shape[0] if w13 and w13[0].dim() == 3 else len(w13)
+            if num_experts is None and (offset_tensor is not None or offset):
+                raise wrong_value(_OP, "num_experts", None, "a number, because group_offset is given")
+            routing = _routed(expert_ids, local if num_experts is None else num_experts)
+        elif num_experts is not None:
+            raise wrong_value(_OP, "num_experts", num_experts, "None, because the tokens are routed")
+        arguments = {
+            "x": x,
+            "w13": w13,
+            "w2": w2,
+            "bias13": _arguments.one_or_list(_OP, "bias13", bias13, 1),
+            "bias2": _arguments.one_or_list(_OP, "bias2", bias2, 1),
+            "group_sizes": routing.group_sizes,
+            "source_row": routing.source_row,
+            "slot_row": routing.slot_row,
+            "weights": weights,
+            "group_offset_tensor": offset_tensor,
+            "group_offset": offset,
+            "transposed": _options.flag(_OP, "transposed", transposed),
+            "activation": fn.kind if isinstance(fn, Activation) else 0,
+            "interleaved": _options.flag(_OP, "interleaved", interleaved),
+            "clamp": [float(alpha), float(limit), float(up_offset)],
+            "weights_on_input": _options.flag(_OP, "weights_on_input", weights_on_input),
+            "shared": shared,
+            "residual": residual,
+            "keeps_preact": _wants_gradients(x, weights, bias13, bias2, w13, w2),
+            "out_dtype": out_dtype,
+        }
+        transformed = _transform_level() is not None or _forward_ad._current_level >= 0
+        if transformed or not isinstance(fn, Activation):
+            return composed(_operators.moe_mlp.Arguments(**arguments), fn)
+        return _operators.moe_mlp.call(**arguments)[0]
+    except (RuntimeError, AttributeError, TypeError) as error:
+        tensors = {
+            "x": x,
+            "weights": weights,
+            "w13": w13,
+            "w2": w2,
+            "bias13": bias13,
+            "bias2": bias2,
+            "shared": shared,
+            "residual": residual,
+        }
+        raise translated(_OP, error, tensors, out_dtype) from None
+
+
+def _routed(expert_ids, num_experts):
+    try:
+        return route(expert_ids, num_experts)
+    except (ValueError, TypeError) as error:
+        raise renamed(error, {"route": _OP}) from None
+
+
+def _autocast(x, w13, w2):
+    _, w2 = _arguments.autocast(x, w2)
+    x, w13 = _arguments.autocast(x, w13)
+    return x, w13, w2
+
+
+def _wants_gradients(*values):
+    if not torch.is_grad_enabled():
+        return False
+    lists = (value if isinstance(value, (list, tuple)) else (value,) for value in values)
+    return any(
+        isinstance(each, torch.Tensor) and each.requires_grad
+        for each in itertools.chain.from_iterable(lists)
+    )
+
+
+_PARAMETERS = ("w13", "w2", "bias13", "bias2")
+#: What moe_mlp_grad gives the gradients of, in its order.
+_GRADIENTS = ("x", "weights", *_PARAMETERS)
+_OF_BOTH = set(_operators.moe_mlp.names) & set(_operators.moe_mlp_grad.names)
+
+
+def _kept(needs):
+    return ("x", "weights", *_PARAMETERS, "group_sizes", "source_row", "slot_row", "group_offset_tensor")
+
+
+def _backward(a, needs, grads, preact):
+    dout = grads[0]
+    if dout is None:
+        return {}
+    gradients = {
+        name: dout.to(getattr(a, name).dtype)
+        for name in ("shared", "residual")
+        if getattr(needs, name)
+    }
+    wanted = [bool(getattr(needs, name)) for name in _GRADIENTS]
+    if not any(wanted):
+        return gradients
+    if torch.is_grad_enabled():
+        return gradients | _backward_of_composition(a, needs, dout)
+    shared = {name: value for name, value in a._asdict().items() if name in _OF_BOTH}
+    results = iter(_operators.moe_mlp_grad.call(preact=preact, dout=dout, wanted=wanted, **shared))
+    for name in (name for name, each in zip(_GRADIENTS, wanted, strict=True) if each):
+        stack = next(results)
+        if name in _PARAMETERS:
+            first, rank = getattr(a, name)[0], 1 if name.startswith("bias") else 2
+            gradients[name] = [stack] if first.dim() > rank else list(stack.unbind(0))
+        else:
+            gradients[name] = stack
+    return gradients
+
+
+def _backward_of_composition(a, needs, dout):
+    """The same gradients made of ops that have gradients themselves: for create_graph."""
+    names = [name for name in _GRADIENTS if getattr(needs, name)]
+    inputs = [
+        each
+        for name in names
+        for each in (getattr(a, name) if name in _PARAMETERS else [getattr(a, name)])
+    ]
+    alone = a._replace(shared=None, residual=None)
+    out = composed(alone, Activation(a.activation, a.interleaved, tuple(a.clamp)))
+    rest = iter(torch.autograd.grad(out, inputs, dout, create_graph=True, allow_unused=True))
+    return {
+        name: [next(rest) for _ in getattr(a, name)] if name in _PARAMETERS else next(rest)
+        for name in names
+    }
+
+
+def _tangent(operator, a, tangents):
+    raise NotImplementedError("moe_mlp: tangents of the operator itself; call cadre.torch.moe_mlp")
+
+
+_operators.moe_mlp.differentiable(
+    Derivatives(_kept, _backward, _tangent, results=(1,), takes_none=True)
+)
