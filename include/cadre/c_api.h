@@ -195,6 +195,10 @@ typedef struct cadre_call_options {
 
 CADRE_API void cadre_call_options_init(cadre_call_options* options, size_t struct_size);
 
+/* Weights brought into the order in which this machine's CPU kernels read them, once, for inference
+ * (cadre/pack_weights.h). */
+typedef struct cadre_packed_weights cadre_packed_weights;
+
 /* out[r] = row_scale[r] * (alpha_g * (lhs[r] @ rhs_g) + bias_scale[r] * bias_g) + beta_g * c[r].
  * See cadre::GmmArgs (cadre/gmm.h) for shapes. */
 typedef struct cadre_gmm_args {
@@ -218,6 +222,7 @@ typedef struct cadre_gmm_args {
   int64_t group_offset;
   const void* group_offset_on_device; /* one integer of group_offset_dtype; NULL: the host value */
   cadre_dtype group_offset_dtype;
+  const cadre_packed_weights* packed_rhs; /* made of rhs, which must still be given; or NULL */
   const cadre_call_options* options; /* NULL: defaults */
 } cadre_gmm_args;
 
@@ -492,6 +497,8 @@ typedef struct cadre_moe_mlp_args {
   const cadre_grouped_tensor* bias13; /* [g, 2i] (cadre_grouped_vectors), or NULL */
   const cadre_grouped_tensor* bias2;  /* [g, h], or NULL */
   int32_t transposed;
+  const cadre_packed_weights* packed_w13; /* for forward on a CPU; or NULL */
+  const cadre_packed_weights* packed_w2;
   cadre_activation activation; /* default: swiglu */
   int32_t weights_on_input;
   int32_t delay_wgrad;
@@ -538,6 +545,24 @@ CADRE_API cadre_status_code cadre_moe_mlp_forward_workspace_size(cadre_context* 
 CADRE_API cadre_status_code cadre_moe_mlp_backward_workspace_size(cadre_context* context,
                                                                   const cadre_moe_mlp_args* args,
                                                                   size_t* size_bytes);
+
+typedef struct cadre_pack_weights_args {
+  size_t struct_size;
+  const cadre_grouped_tensor* rhs; /* [g, k, n], or [g, n, k] with transpose_rhs, on the CPU */
+  int32_t transpose_rhs;
+  cadre_dtype lhs_dtype; /* of the lhs it will be multiplied with; 0: rhs's */
+  cadre_dtype out_dtype; /* 0: what gmm gives for these two */
+} cadre_pack_weights_args;
+
+CADRE_API void cadre_pack_weights_args_init(cadre_pack_weights_args* args, size_t struct_size);
+/* The caller destroys what it gets. */
+CADRE_API cadre_status_code cadre_pack_weights(cadre_context* context,
+                                               const cadre_pack_weights_args* args,
+                                               cadre_packed_weights** packed);
+CADRE_API void cadre_packed_weights_destroy(cadre_packed_weights* packed);
+CADRE_API size_t cadre_packed_weights_size_bytes(const cadre_packed_weights* packed);
+/* The kernel it is packed for; valid as long as the weights are. */
+CADRE_API const char* cadre_packed_weights_kernel(const cadre_packed_weights* packed);
 
 /* Which kernel a call would get and why each other one refuses it: several lines of text. Nothing
  * is run, and no tensor is read but group sizes and pointers on the host. CADRE_UNSUPPORTED, with

@@ -1,6 +1,8 @@
 // From the structs of the C ABI to the C++ API.
 #include "capi/convert.h"
 
+#include "capi/handles.h"
+
 namespace cadre::capi {
 namespace {
 
@@ -77,6 +79,10 @@ cadre_activation default_activation() {
   const Activation defaults;
   return {static_cast<int32_t>(defaults.kind), static_cast<int32_t>(defaults.layout),
           defaults.alpha, defaults.limit, defaults.up_offset};
+}
+
+const PackedWeights* packed(const cadre_packed_weights* given) {
+  return given == nullptr ? nullptr : &given->packed;
 }
 
 Status call_options(std::string_view function, const cadre_call_options* options,

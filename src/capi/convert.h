@@ -25,6 +25,7 @@ GroupScalars scalars(double uniform, const cadre_tensor* per_group);
 GroupOffset group_offset(int64_t value, const void* on_device, cadre_dtype dtype, Device device);
 Activation activation(const cadre_activation& given);
 cadre_activation default_activation();
+const PackedWeights* packed(const cadre_packed_weights* given);
 Status call_options(std::string_view function, const cadre_call_options* options,
                     CallOptions* result);
 

@@ -26,6 +26,8 @@ Status to_cpp(const cadre_moe_mlp_args* given, Arguments* args) {
   args->weights.bias13 = capi::grouped(c.bias13);
   args->weights.bias2 = capi::grouped(c.bias2);
   args->weights.transposed = c.transposed != 0;
+  args->weights.packed_w13 = capi::packed(c.packed_w13);
+  args->weights.packed_w2 = capi::packed(c.packed_w2);
   args->options = {.activation = capi::activation(c.activation),
                    .weights_on_input = c.weights_on_input != 0,
                    .delay_wgrad = c.delay_wgrad != 0};

@@ -30,6 +30,7 @@ Status to_cpp(const cadre_gmm_args* given, GmmArgs* args) {
   args->tail = static_cast<Tail>(c.tail);
   args->group_offset = capi::group_offset(c.group_offset, c.group_offset_on_device,
                                           c.group_offset_dtype, args->lhs.device);
+  args->packed_rhs = capi::packed(c.packed_rhs);
   return capi::call_options("gmm", c.options, &args->options);
 }
 

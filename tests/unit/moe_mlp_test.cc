@@ -375,5 +375,55 @@ TEST(MoeMlpInC, GivesTheSame) {
   }
 }
 
+TEST(MoeMlp, PackedWeightsHaveTheSameBits) {
+  Context context;
+  Memory plain, mine, theirs;
+  Call call(plain);
+  ASSERT_TRUE(MoeMlp(call.weights).forward(context, call.forward).ok());
+
+  Call packed(mine);
+  PackedWeights w13, w2;
+  const auto pack = [&](const GroupedTensor& rhs, PackedWeights* to) {
+    return pack_weights(context, {.rhs = rhs, .transpose_rhs = true}, to);
+  };
+  ASSERT_TRUE(pack(packed.weights.w13, &w13).ok());
+  ASSERT_TRUE(pack(packed.weights.w2, &w2).ok());
+  packed.weights.packed_w13 = &w13;
+  packed.weights.packed_w2 = &w2;
+  ASSERT_TRUE(MoeMlp(packed.weights).forward(context, packed.forward).ok());
+  EXPECT_TRUE(mine.same_as(plain));
+  packed.weights.packed_w2 = &w13;
+  EXPECT_EQ(MoeMlp(packed.weights).forward(context, packed.forward).message(),
+            "moe_mlp: w2: gmm: packed_rhs = f32 [3, k 6, n 10], expected rhs = f32 [3, k 5, n 6]");
+
+  cadre_context* c_context = nullptr;
+  ASSERT_EQ(cadre_context_create(nullptr, &c_context), CADRE_OK);
+  Call source(theirs);
+  CCall c(source);
+  const auto pack_in_c = [&](const cadre_grouped_tensor* rhs) {
+    cadre_pack_weights_args args;
+    cadre_pack_weights_args_init(&args, sizeof(args));
+    args.rhs = rhs;
+    args.transpose_rhs = 1;
+    cadre_packed_weights* handle = nullptr;
+    EXPECT_EQ(cadre_pack_weights(c_context, &args, &handle), CADRE_OK) << cadre_status_message();
+    return handle;
+  };
+  cadre_packed_weights* c_w13 = pack_in_c(c.args.w13);
+  cadre_packed_weights* c_w2 = pack_in_c(c.args.w2);
+  EXPECT_EQ(cadre_packed_weights_size_bytes(c_w13), w13.size_bytes());
+  EXPECT_EQ(cadre_packed_weights_kernel(c_w13), w13.kernel());
+  c.args.packed_w13 = c_w13;
+  c.args.packed_w2 = c_w2;
+  EXPECT_EQ(cadre_moe_mlp_forward(c_context, &c.args), CADRE_OK) << cadre_status_message();
+  EXPECT_TRUE(theirs.same_as(plain));
+  EXPECT_EQ(cadre_pack_weights(c_context, nullptr, &c_w13), CADRE_INVALID);
+  cadre_packed_weights_destroy(const_cast<cadre_packed_weights*>(c.args.packed_w13));
+  cadre_packed_weights_destroy(c_w2);
+  cadre_packed_weights_destroy(nullptr);
+  EXPECT_EQ(cadre_packed_weights_size_bytes(nullptr), 0u);
+  cadre_context_destroy(c_context);
+}
+
 }  // namespace
 }  // namespace cadre::tests

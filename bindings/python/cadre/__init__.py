@@ -7,10 +7,11 @@ try:
     from ._library import backends
     from ._library import version as __version__
     from ._numpy import bias_grad, gmm, grouped_gemm, tgmm
+    from ._pack import PackedWeights, pack_weights
 except ImportError as error:
     from . import _command
 
     _command.exit_if_running(error)
     raise
 
-__all__ = ["__version__", "backends", "bias_grad", "gmm", "grouped_gemm", "tgmm"]
+__all__ = ["PackedWeights", "__version__", "backends", "bias_grad", "gmm", "grouped_gemm", "pack_weights", "tgmm"]

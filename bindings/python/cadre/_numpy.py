@@ -4,7 +4,7 @@ from ctypes import byref
 
 import numpy
 
-from . import _dtypes, _options, _structs, _views
+from . import _dtypes, _options, _pack, _structs, _views
 from ._errors import wrong_value
 from ._library import check, context, library, new
 from ._views import reference
@@ -74,6 +74,7 @@ def gmm(
     tail="zero",
     group_offset=0,
     precision="default",
+    packed_rhs=None,
 ):
     """out[r] = row_scale[r] * (alpha_g * (lhs[r] @ rhs[g]) + bias_scale[r] * bias[g]) + beta_g * c[r], g the group of row r.
 
@@ -81,6 +82,7 @@ def gmm(
     rows of each group, their sum at most m. bias [g, n], bias_scale [m] and row_scale [m] are optional; alpha and beta
     are numbers or [g] arrays. Rows behind the last group ("tail") become zero unless `tail` says "untouched" (needs out)
     or "forbid". With group_offset, rhs holds only the groups group_offset ... group_offset + g - 1 of group_sizes.
+    packed_rhs is what pack_weights made of rhs.
     Returns out, [m, n]: the array given as `out`, or a new one of out_dtype.
     """
     op = "gmm"
@@ -121,6 +123,7 @@ def gmm(
     args.bias_scale = reference(_views.vector(op, "bias_scale", bias_scale))
     args.row_scale = reference(_views.vector(op, "row_scale", row_scale))
     args.group_offset = _views.index(op, "group_offset", group_offset)
+    args.packed_rhs = _pack.handle_of(op, packed_rhs)
     args.options = reference(_call_options(op, precision))
     check(library.cadre_gmm(context(), byref(args)))
     return out

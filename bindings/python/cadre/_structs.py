@@ -131,6 +131,7 @@ class GmmArgs(ctypes.Structure):
         ("row_scale", POINTER(Tensor)),
         ("lhs_rows", POINTER(Tensor)),
         *_GROUP_OFFSET,
+        ("packed_rhs", c_void_p),
         ("options", POINTER(CallOptions)),
     ]
 
@@ -182,6 +183,16 @@ class BiasGradArgs(ctypes.Structure):
     ]
 
 
+class PackWeightsArgs(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("rhs", POINTER(GroupedTensor)),
+        ("transpose_rhs", c_int32),
+        ("lhs_dtype", c_int32),
+        ("out_dtype", c_int32),
+    ]
+
+
 #: Python class -> (name of the C struct, name of its init function or None).
 C_NAMES = {
     Device: ("cadre_device", None),
@@ -195,4 +206,5 @@ C_NAMES = {
     TgmmArgs: ("cadre_tgmm_args", "cadre_tgmm_args_init"),
     GroupedGemmArgs: ("cadre_grouped_gemm_args", "cadre_grouped_gemm_args_init"),
     BiasGradArgs: ("cadre_bias_grad_args", "cadre_bias_grad_args_init"),
+    PackWeightsArgs: ("cadre_pack_weights_args", "cadre_pack_weights_args_init"),
 }
