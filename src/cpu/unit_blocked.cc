@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cpu/block_cut.h"
 #include "cpu/kernels/copy_walk.h"
 #include "cpu/unit.h"
 
@@ -12,10 +13,6 @@ namespace {
 constexpr int64_t kRowPrefetchPanels = 2;
 /// Lines of the next block of B in a prefetch step: few enough to leave the products alone.
 constexpr int64_t kBlockPrefetchLines = 4;
-/// Row tiles up to which packing B matters more than passing sums through memory.
-constexpr int64_t kFewTiles = 8;
-/// Row tiles up to which blocks of B are half as large where they are packed from rows.
-constexpr int64_t kHalfBlockTiles = 4;
 /// Lines of each column that are on their way while the next block of B is packed.
 constexpr int64_t kCopyAheadRows = 4;
 /// The inner loop packs so many times as often as it prefetches.
@@ -27,19 +24,10 @@ constexpr int64_t kAllStrips = std::numeric_limits<int64_t>::max();
 
 class BlockedUnit : Unit {
  public:
-  using Unit::Unit;
+  BlockedUnit(const WorkUnit& unit, const GemmPlan& plan) : Unit(unit, plan), cut_(*this) {}
   bool run();
 
  private:
-  /// A part of B, from all of which packed panels are in L2 at a time. Blocks are worked on in the
-  /// order of k, then of columns.
-  struct Block {
-    int64_t k_index, k0, k;
-    int64_t half;           ///< those of a gate and of what it gates take turns
-    int64_t panel, panels;  ///< the first one, of the unit, and how many
-    int64_t full_panels;
-    bool last;  ///< of k
-  };
   /// Panels of the next block that are packed beside the products of this one.
   struct Beside {
     CopyWalk columns;
@@ -47,8 +35,6 @@ class BlockedUnit : Unit {
     int64_t panels = 0;
   };
 
-  void cut_into_blocks();
-  Block block_at(int64_t index) const;
   void pack_block(const Block& block, int64_t begin, char* packed) const;
   int64_t line_panels(const Block& block) const;
   RowWalk rows_of(const Block& block, char* packed) const;
@@ -66,14 +52,14 @@ class BlockedUnit : Unit {
   void multiply_by_panels(const Block& block, const Block& next, char* packed);
   void multiply_panel(const Block& block, int64_t index, const char* packed, PrefetchWalk* walk);
 
-  bool packs_a(const Block& block) const { return !keeps_a_ || block.panel == 0; }
+  bool packs_a(const Block& block) const { return !cut_.keeps_a || block.panel == 0; }
   void pack_a(const Block& block, int64_t tile) const {
     a.pack(rows.begin(tile), rows.rows_of(tile), block.k0, block.k, a_at(block, tile));
   }
   /// A row tile, packed.
   char* a_at(const Block& block, int64_t tile) const {
     const int64_t row = block.k_index * rows.rows() + rows.begin(tile);
-    return a_memory_ + (keeps_a_ ? row * a_row_bytes(kernel) : 0);
+    return a_memory_ + (cut_.keeps_a ? row * a_row_bytes(kernel) : 0);
   }
   /// Its sums. Those of a gate stay until what it gates is there.
   char* acc_at(const Block& block, int64_t tile) const {
@@ -87,84 +73,24 @@ class BlockedUnit : Unit {
     return b.reads_in_place(block.k, rows.count()) ? block.full_panels : 0;
   }
 
-  int64_t k_blocks_ = 1, k_block_ = 0;       ///< blocks along k, and k values of one
-  int64_t n_blocks_ = 1, block_panels_ = 0;  ///< blocks along n, and panels of one
-  bool keeps_a_ = false;                     ///< packed A stays for the next block of columns
-  bool packs_beside_ = false;
+  BlockCut cut_;
   char *a_memory_ = nullptr, *acc_ = nullptr;
   int64_t acc_stride_ = 0;   ///< from the sums of a row tile to the next; 0 where none are kept
   int64_t gate_stride_ = 0;  ///< the same for a first half
   int64_t gate_bytes_ = 0;   ///< what its sums take, where a second half follows
 };
 
-/// Packed weights bring their own cut of k; otherwise blocks of equal size. As many panels side by
-/// side as fit into the cache with that.
-void BlockedUnit::cut_into_blocks() {
-  // All of A, packed, stays in this thread's share of L3.
-  const bool fits =
-      rows.rows() * granules(k) * kernel.granule_bytes <= blocking.a_kept_bytes_max / threads;
-  if (b.is_packed()) {
-    k_block_ = b.packed_k_block();
-    k_blocks_ = std::max<int64_t>(ceil_div(k, k_block_), 1);
-  } else {
-    const int64_t step = std::max<int64_t>(int64_t{16} * kernel.granule_k, kernel.k_step);
-    int64_t most_k = fits ? blocking.kept_k_block : blocking.k_block;
-    // Rows of B as it lies share few sets of L2 and, where a granule takes several of them, fill
-    // these with a panel of a whole block. Blocks with as many rows as a whole one has granules
-    // cost little, but for many rows of A more than they save. (Not measured with AMX.)
-    const bool fills_sets =
-        b.reads_rows() && kernel.granule_k > 1 && kernel.tuning.streams_in_order;
-    if (fits && fills_sets && rows.count() <= kFewTiles) most_k /= kernel.granule_k;
-    k_blocks_ = std::max<int64_t>(ceil_div(k, most_k), 1);
-    k_block_ = round_up(std::max<int64_t>(ceil_div(k, k_blocks_), 1), step);
-  }
-  // Where B is packed from columns that lie apart, its source needs room beside it.
-  int64_t b_bytes = fits             ? blocking.kept_b_bytes_max
-                    : b.reads_rows() ? blocking.b_bytes_max
-                                     : blocking.b_bytes_max * 2 / 3;
-  // There are two buffers where rows are packed beside the products, and the first block has no
-  // products before it, which costs few row tiles most.
-  if (b.packs_lines() && (!fits || rows.count() <= kHalfBlockTiles)) b_bytes /= 2;
-  const int64_t k_used = std::min(k_block_, std::max<int64_t>(k, 1));
-  const int64_t most = std::max<int64_t>(b_bytes / (granules(k_used) * b_granule_bytes(kernel)), 1);
-  block_panels_ = ceil_div(b.panels(), ceil_div(b.panels(), most));
-  if (b.packs_lines()) {
-    block_panels_ =
-        round_up(block_panels_, std::max<int64_t>(kStripBytes / b.panel_row_bytes(), 1));
-  }
-  n_blocks_ = ceil_div(b.panels(), block_panels_) * b.halves();
-  keeps_a_ = fits && n_blocks_ > 1;
-  packs_beside_ = (b.packs_lines() || b.packs_columns_beside()) && rows.count() > 1;
-}
-
-BlockedUnit::Block BlockedUnit::block_at(int64_t index) const {
-  if (index >= n_blocks_ * k_blocks_) return {};
-  Block block{};
-  block.k_index = index % k_blocks_;
-  const int64_t number = index / k_blocks_;
-  block.half = number % b.halves();
-  const int64_t first = std::min(number / b.halves() * block_panels_, b.panels());
-  block.panel = block.half * b.panels() + first;
-  block.panels = std::min(block_panels_, b.panels() - first);
-  block.full_panels = std::clamp<int64_t>(b.full_panels() - first, 0, block.panels);
-  block.k0 = std::min(block.k_index * k_block_, k);
-  block.k = std::min(k_block_, k - block.k0);
-  block.last = block.k_index == k_blocks_ - 1;
-  return block;
-}
-
 bool BlockedUnit::run() {
-  cut_into_blocks();
-  const int64_t block_bytes = block_panels_ * b.panel_bytes(k_block_);
-  const int64_t acc_bytes = block_panels_ * acc_tile_bytes(kernel);
-  acc_stride_ = k_blocks_ > 1 ? acc_bytes : 0;
+  const int64_t block_bytes = cut_.block_panels * b.panel_bytes(cut_.k_block);
+  const int64_t acc_bytes = cut_.block_panels * acc_tile_bytes(kernel);
+  acc_stride_ = cut_.k_blocks > 1 ? acc_bytes : 0;
   gate_stride_ = b.halves() > 1 ? acc_bytes : acc_stride_;
   gate_bytes_ = b.halves() > 1 ? acc_bytes * rows.count() : 0;
   const int64_t sizes[] = {
-      keeps_a_ ? k_blocks_ * rows.rows() * a_row_bytes(kernel) : a_tile_bytes(kernel),
-      b.is_packed() ? 0 : block_bytes * (packs_beside_ ? 2 : 1),
-      gate_bytes_ + acc_bytes * (k_blocks_ > 1 ? rows.count() : 1), out.bias_bytes(),
-      a.gather_bytes(kernel.mr, k_block_)};
+      cut_.keeps_a ? cut_.k_blocks * rows.rows() * a_row_bytes(kernel) : a_tile_bytes(kernel),
+      b.is_packed() ? 0 : block_bytes * (cut_.packs_beside ? 2 : 1),
+      gate_bytes_ + acc_bytes * (cut_.k_blocks > 1 ? rows.count() : 1), out.bias_bytes(),
+      a.gather_bytes(kernel.mr, cut_.k_block)};
   char* pieces[std::size(sizes)];
   if (!take_scratch(sizes, pieces)) return false;
   a_memory_ = pieces[0], acc_ = pieces[2];
@@ -172,10 +98,10 @@ bool BlockedUnit::run() {
   if (sizes[4] > 0) a.gather_in(pieces[4]);
 
   char* packed = pieces[1];
-  char* other = packed + (packs_beside_ ? block_bytes : 0);
+  char* other = packed + (cut_.packs_beside ? block_bytes : 0);
   Beside beside;
-  for (int64_t index = 0; index < n_blocks_ * k_blocks_; ++index) {
-    const Block block = block_at(index), next = block_at(index + 1);
+  for (int64_t index = 0; index < cut_.n_blocks * cut_.k_blocks; ++index) {
+    const Block block = cut_.block_at(index), next = cut_.block_at(index + 1);
     if (takes_panels_in_turn(block)) {
       multiply_by_panels(block, next, packed);
       continue;
@@ -183,7 +109,7 @@ bool BlockedUnit::run() {
     finish_copy(beside.columns, kernel.source_flip);
     if (beside.rows.granules_left > 0) kernel.pack_rows(beside.rows, kAllStrips);
     if (!b.is_packed()) pack_block(block, std::max(source_panels(block), beside.panels), packed);
-    beside = packs_beside_ ? beside_of(next, other) : Beside{};
+    beside = cut_.packs_beside ? beside_of(next, other) : Beside{};
     multiply_block(block, next, packed, &beside);
     std::swap(packed, other);
   }
@@ -368,8 +294,8 @@ PrefetchWalk BlockedUnit::packed_rows_behind(const Block& block, int64_t tile) c
 /// last longer than packing, and while all of a packed A, which they read once for each panel, is a
 /// small part of L2.
 bool BlockedUnit::takes_panels_in_turn(const Block& block) const {
-  return !b.is_packed() && !packs_beside_ && keeps_a_ && kernel.tuning.pack_cost < kernel.mr &&
-         source_panels(block) < block.full_panels &&
+  return !b.is_packed() && !cut_.packs_beside && cut_.keeps_a &&
+         kernel.tuning.pack_cost < kernel.mr && source_panels(block) < block.full_panels &&
          rows.rows() * granules(block.k) * kernel.granule_bytes <= blocking.a_bytes_max / 2;
 }
 

@@ -35,15 +35,15 @@ class ResidentUnit : Unit {
 
   void stream_pieces();
   PrefetchWalk next_chunk(int64_t piece_k, int64_t index) const;
-  void multiply_panel(int64_t k0, int64_t k_count, const Group& group, int64_t index,
-                      TileArgs args);
+  void multiply_panel(int64_t k0, int64_t k_count, const Group& group, int64_t index, bool in_place,
+                      int64_t ahead_bytes, PrefetchWalk* next);
   void stream_rows();
   void finish_streamed(int64_t panel, int64_t panels);
   bool stream_columns(const Piece& piece, int64_t panel, bool is_full);
   PrefetchWalk next_rows(const Piece& piece, int64_t k0, int64_t k_count, int64_t k_end,
                          int64_t panel, TileArgs* args) const;
   bool is_one_stream(int64_t panels) const;
-  void multiply_piece(int64_t k0, int64_t k_count, int64_t tile, TileArgs args) const;
+  void multiply_piece(int64_t k0, int64_t k_count, int64_t tile, TileArgs* args) const;
 
   bool streams_in_order() const {
     return kernel.tuning.streams_in_order && threads <= kThreadsInOrder;
@@ -113,50 +113,48 @@ void ResidentUnit::stream_pieces() {
       // A single tile has too few steps to spread the prefetches over: ask before packing.
       if (tiles == 1) prefetch_all(&next);
     }
-    TileArgs args{.panels = 1, .prefetch = &next};
-    if (i + 1 < pieces && !in_order) {
-      args.b_ahead_bytes = b.at(next_k0, next_panel) - b.at(k0, number_of(group));
+    const int64_t ahead_bytes =
+        i + 1 < pieces && !in_order ? b.at(next_k0, next_panel) - b.at(k0, number_of(group)) : 0;
+    for (int64_t j = 0; j < group.panels; ++j) {
+      multiply_panel(k0, k_count, group, j, in_place, ahead_bytes, &next);
     }
-    for (int64_t j = 0; j < group.panels; ++j) multiply_panel(k0, k_count, group, j, args);
     if (!in_order) prefetch_all(&next);
   }
 }
 
 /// A panel of a piece against all row tiles.
 void ResidentUnit::multiply_panel(int64_t k0, int64_t k_count, const Group& group, int64_t index,
-                                  TileArgs args) {
-  const int64_t ahead_bytes = args.b_ahead_bytes;
+                                  bool in_place, int64_t ahead_bytes, PrefetchWalk* next) {
   const bool last = k0 + k_count >= k;
   const int64_t panel = number_of(group) + index;
-  const bool in_place =
-      b.reads_in_place(k_count, rows.count()) && group.panel + index < b.full_panels();
-  const int64_t panel_acc_bytes = rows.count() * acc_tile_bytes(kernel);
-  char* const gate_acc = acc_ + index * panel_acc_bytes;
-  char* const panel_acc = gate_acc + group.half * piece_.panels * panel_acc_bytes;
+  if (group.panel + index >= b.full_panels()) in_place = false;
   if (!in_place && !b.is_packed()) {
     b.pack(k0, k_count, panel, b_packed_, rows.count() == 1 ? ahead_bytes : 0);
   }
-  args.b_ahead_bytes = 0;
-  args.b = b.is_packed() ? b.packed_at(k0, panel) : b_packed_;
-  args.b_granule_bytes = b_granule_bytes(kernel);
-  args.acc_panel_bytes = acc_tile_bytes(kernel);
+  const int64_t tile_bytes = acc_tile_bytes(kernel);
+  char* const gate_acc = acc_ + index * rows.count() * tile_bytes;
+  char* const panel_acc = gate_acc + group.half * piece_.panels * rows.count() * tile_bytes;
   for (int64_t tile = 0; tile < rows.count(); ++tile) {
-    TileArgs of_tile = args;
-    of_tile.acc = panel_acc + tile * acc_tile_bytes(kernel);
+    TileArgs args{.b = b.is_packed() ? b.packed_at(k0, panel) : b_packed_,
+                  .b_granule_bytes = b_granule_bytes(kernel),
+                  .acc = panel_acc + tile * tile_bytes,
+                  .acc_panel_bytes = tile_bytes,
+                  .panels = 1,
+                  .prefetch = next};
     if (in_place && tile == 0) {
-      b.point_at(k0, panel, rows.count() > 1 ? b_packed_ : nullptr, &of_tile);
-      of_tile.b_ahead_bytes = ahead_bytes;
+      b.point_at(k0, panel, rows.count() > 1 ? b_packed_ : nullptr, &args);
+      args.b_ahead_bytes = ahead_bytes;
     }
-    const bool stored = last && out.point_at(rows.begin(tile), panel, &of_tile);
-    multiply_piece(k0, k_count, tile, of_tile);
+    const bool stored = last && out.point_at(rows.begin(tile), panel, &args);
+    multiply_piece(k0, k_count, tile, &args);
     if (!last || stored || group.half != b.halves() - 1) continue;
     out.finish({.row = rows.begin(tile),
                 .rows = rows.rows_of(tile),
                 .panel = group.panel + index,
                 .panels = 1,
-                .acc = static_cast<const char*>(of_tile.acc),
-                .gate_acc = group.half > 0 ? gate_acc + tile * acc_tile_bytes(kernel) : nullptr,
-                .acc_panel_bytes = acc_tile_bytes(kernel)});
+                .acc = static_cast<const char*>(args.acc),
+                .gate_acc = group.half > 0 ? gate_acc + tile * tile_bytes : nullptr,
+                .acc_panel_bytes = tile_bytes});
   }
 }
 
@@ -181,21 +179,19 @@ PrefetchWalk ResidentUnit::next_chunk(int64_t piece_k, int64_t index) const {
 }
 
 /// k values [k0, k0 + k_count) of one row tile: a segment, or a piece, which divides one.
-void ResidentUnit::multiply_piece(int64_t k0, int64_t k_count, int64_t tile, TileArgs args) const {
+void ResidentUnit::multiply_piece(int64_t k0, int64_t k_count, int64_t tile, TileArgs* args) const {
   const int64_t inside = k0 % segment_k();
   const char* const packed_rows =
       a_packed_ + (k0 / segment_k() * rows.count() + tile) * a_tile_bytes(kernel);
-  PrefetchWalk none;
-  args.rows = rows.rows_of(tile);
-  args.a = packed_rows + inside / kernel.granule_k * kernel.granule_bytes *
-                             (kernel.interleaves_a ? args.rows : 1);
-  args.granules = granules(k_count);
-  args.first = k0 == 0;
+  args->rows = rows.rows_of(tile);
+  args->a = packed_rows + inside / kernel.granule_k * kernel.granule_bytes *
+                              (kernel.interleaves_a ? args->rows : 1);
+  args->granules = granules(k_count);
+  args->first = k0 == 0;
   // The surplus is that of a whole segment: take it off with the segment's last piece.
-  if (inside + k_count == segment_k() || k0 + k_count == k)
-    args.a_surplus = surplus_of(packed_rows);
-  if (!args.prefetch) args.prefetch = &none;
-  kernel.multiply(args);
+  const bool ends = inside + k_count == segment_k() || k0 + k_count == k;
+  args->a_surplus = ends ? surplus_of(packed_rows) : nullptr;
+  kernel.multiply(*args);
 }
 
 /// For a single row of A the sums of a whole row of B stay in L1, so it needs no rows of B side by
@@ -287,8 +283,10 @@ bool ResidentUnit::stream_columns(const Piece& piece, int64_t panel, bool is_ful
       PrefetchWalk next = next_rows(piece, k0, k_count, source_k, panel, &args);
       args.prefetch = &next;
       stored = last && out.point_at(0, panel, &args);
-      multiply_piece(k0, k_count, 0, args);
+      multiply_piece(k0, k_count, 0, &args);
     } else {
+      PrefetchWalk none;
+      args.prefetch = &none;
       args.panels = 1;
       args.b = b_packed_;
       args.b_granule_bytes = b_granule_bytes(kernel);
@@ -296,7 +294,7 @@ bool ResidentUnit::stream_columns(const Piece& piece, int64_t panel, bool is_ful
         b.pack(k0, k_count, i, b_packed_, 0);
         args.acc = acc_ + i * acc_bytes;
         stored = last && out.point_at(0, i, &args);
-        multiply_piece(k0, k_count, 0, args);
+        multiply_piece(k0, k_count, 0, &args);
       }
     }
     k0 += k_count;
