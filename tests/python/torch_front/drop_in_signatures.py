@@ -82,3 +82,28 @@ TE_METHODS = [
     "reset_parameters",
     "set_tensor_parallel_group",
 ]
+
+# https://github.com/NVIDIA/TransformerEngine, commit d0067d0da6cb01811b8072a7d304f0e00344ce2b,
+# transformer_engine/pytorch/permutation.py.
+TE_MOE_PERMUTE = [
+    ("inp", REQUIRED),
+    ("routing_map", REQUIRED),
+    ("num_out_tokens", REQUIRED),
+    ("max_token_num", -1),
+    ("map_type", "mask"),
+]
+TE_MOE_PERMUTE_WITH_PROBS = [
+    ("inp", REQUIRED),
+    ("probs", REQUIRED),
+    ("routing_map", REQUIRED),
+    ("num_out_tokens", REQUIRED),
+]
+TE_MOE_UNPERMUTE = [
+    ("inp", REQUIRED),
+    ("row_id_map", REQUIRED),
+    ("merging_probs", None),
+    ("restore_shape", None),
+    ("map_type", "mask"),
+    ("probs", None),
+    ("pad_offsets", None),
+]

@@ -5,7 +5,7 @@ import inspect
 import drop_in_signatures as originals
 import pytest
 from cadre.torch import GroupedLinear
-from cadre.torch.compat import grouped_gemm, transformer_engine_ops
+from cadre.torch.compat import grouped_gemm, transformer_engine, transformer_engine_ops
 
 # ours, the original's, and what ours takes beyond it (by keyword only).
 FORMS = {
@@ -17,6 +17,13 @@ FORMS = {
         originals.TE_GROUPED_LINEAR_FORWARD,
         ["scales"],
     ),
+    "moe_permute": (transformer_engine.moe_permute, originals.TE_MOE_PERMUTE, []),
+    "moe_permute_with_probs": (
+        transformer_engine.moe_permute_with_probs,
+        originals.TE_MOE_PERMUTE_WITH_PROBS,
+        [],
+    ),
+    "moe_unpermute": (transformer_engine.moe_unpermute, originals.TE_MOE_UNPERMUTE, []),
     "te.ops.GroupedLinear": (
         transformer_engine_ops.GroupedLinear,
         originals.TE_OPS_GROUPED_LINEAR,

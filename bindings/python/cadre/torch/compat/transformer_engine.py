@@ -1,0 +1,150 @@
+"""transformer_engine.pytorch's moe_permute, moe_permute_with_probs and moe_unpermute over cadre, on any device.
+
+What moe_permute returns beside the rows (row_id_map) is for moe_unpermute alone. In the mask form it is [tokens, experts], the
+row of each choice or -1; the original packs the same into twice the width. Beyond the original: any float type, gradients of
+any order. Not here: FP8 tensors, and rows padded for each expert, which nothing in cadre needs.
+"""
+
+import torch
+
+from ..._errors import wrong_type, wrong_value
+from .. import _operators, _routing_autograd  # noqa: F401 (completes the operators)
+from .._errors import renamed, translated
+
+_MAP_TYPES = ("mask", "index")
+
+
+def moe_permute(inp, routing_map, num_out_tokens, max_token_num=-1, map_type="mask"):
+    """(rows, row_id_map): the rows of inp [tokens, h] sorted by expert, num_out_tokens of them.
+
+    routing_map: with map_type "mask" [tokens, experts], not 0 where a token goes to an expert; with "index" [tokens, top_k]
+    expert ids, and num_out_tokens may be 0 for all rows. Choices behind num_out_tokens are dropped; rows behind the last
+    choice are zero. max_token_num, a hint for the original's workspace, changes nothing.
+    """
+    op = "moe_permute"
+    _check(op, inp, routing_map, num_out_tokens, map_type)
+    slot_row, source_row = _MAPS[map_type](routing_map, num_out_tokens)
+    rows = _run(op, _operators.permute, {"x": "inp"}, x=inp, source_row=source_row, slot_row=slot_row)
+    return rows, slot_row if map_type == "mask" else slot_row.t().flatten()
+
+
+def moe_permute_with_probs(inp, probs, routing_map, num_out_tokens):
+    """(rows, permuted_probs, row_id_map): as moe_permute with a mask, and probs [tokens, experts] of each row."""
+    op = "moe_permute_with_probs"
+    _check(op, inp, routing_map, num_out_tokens, "mask")
+    if not isinstance(probs, torch.Tensor):
+        raise wrong_type(op, "probs", probs, "a torch.Tensor")
+    if probs.shape != routing_map.shape:
+        expected = f"routing_map.shape = {list(routing_map.shape)}"
+        raise wrong_value(op, "probs.shape", list(probs.shape), expected)
+    slot_row, source_row = _rows_of_mask(routing_map, num_out_tokens)
+    where = {"source_row": source_row, "slot_row": slot_row}
+    rows = _run(op, _operators.permute, {"x": "inp"}, x=inp, **where)
+    # The gradient of a sum of ones: the weight of each row.
+    ones = probs.new_ones((probs.shape[0], 1))
+    words = {"weights": "probs"}
+    (column,) = _run(
+        op, _operators.combine_grad, words, dout=ones, weights=probs, dy_dtype=probs.dtype, **where
+    )
+    return rows, column.squeeze(1), slot_row
+
+
+def moe_unpermute(
+    inp,
+    row_id_map,
+    merging_probs=None,
+    restore_shape=None,
+    map_type="mask",
+    probs=None,
+    pad_offsets=None,
+):
+    """[tokens, h]: the sum of a token's rows of inp, each times its merging_probs [tokens, experts] (index: [tokens, top_k]).
+
+    restore_shape is that of the tokens. probs is another name of merging_probs. Without merging_probs the index form gives
+    every choice a row of its own, as the original does. Summed in f32, and rounded once.
+    """
+    op = "moe_unpermute"
+    if pad_offsets is not None:
+        raise wrong_value(op, "pad_offsets", "given", "None: rows are not padded here")
+    if probs is not None:
+        if merging_probs is not None:
+            raise wrong_value(op, "probs", "given", "None, because merging_probs is given")
+        merging_probs = probs
+    for name, value in (("inp", inp), ("row_id_map", row_id_map)):
+        if not isinstance(value, torch.Tensor):
+            raise wrong_type(op, name, value, "a torch.Tensor")
+    if map_type not in _MAP_TYPES:
+        raise wrong_value(op, "map_type", repr(map_type), "'mask' or 'index'")
+    slot_row = row_id_map
+    if map_type == "index":
+        tokens = row_id_map.shape[0] if merging_probs is None else merging_probs.shape[0]
+        slot_row = row_id_map.view(-1, tokens).t()
+    elif restore_shape is not None and tuple(restore_shape) != (slot_row.shape[0], inp.shape[-1]):
+        expected = [slot_row.shape[0], inp.shape[-1]]
+        raise wrong_value(op, "restore_shape", list(restore_shape), expected)
+    return _run(
+        op,
+        _operators.combine,
+        {"y": "inp", "weights": "merging_probs", "slot_row": "row_id_map"},
+        y=inp,
+        slot_row=slot_row,
+        source_row=_source_row(slot_row, inp.shape[0]),
+        weights=merging_probs,
+    )
+
+
+def _check(op, inp, routing_map, num_out_tokens, map_type):
+    for name, value in (("inp", inp), ("routing_map", routing_map)):
+        if not isinstance(value, torch.Tensor):
+            raise wrong_type(op, name, value, "a torch.Tensor")
+        if value.dim() != 2:
+            raise wrong_value(op, f"{name}.shape", list(value.shape), "two dims")
+    if map_type not in _MAP_TYPES:
+        raise wrong_value(op, "map_type", repr(map_type), "'mask' or 'index'")
+    if routing_map.shape[0] != inp.shape[0]:
+        expected = f"inp.shape[0] = {inp.shape[0]}"
+        raise wrong_value(op, "routing_map.shape[0]", routing_map.shape[0], expected)
+    if routing_map.is_floating_point() and map_type == "index":
+        raise TypeError(f"{op}: routing_map.dtype = {routing_map.dtype}, expected an integer type")
+    if num_out_tokens < (map_type == "mask" and inp.shape[0] > 0):
+        expected = "1 or more" if map_type == "mask" else "0 or more"
+        raise wrong_value(op, "num_out_tokens", num_out_tokens, expected)
+
+
+def _rows_of_mask(routing_map, num_rows):
+    """(slot_row [tokens, experts], source_row [num_rows]): rows are numbered expert by expert, token by token."""
+    chosen = routing_map.bool().t()
+    rows = chosen.flatten().cumsum(0).view_as(chosen) - 1
+    slot_row = torch.where(chosen & (rows < num_rows), rows, -1).t().to(torch.int32)
+    return slot_row, _source_row(slot_row, num_rows)
+
+
+def _rows_of_index(routing_map, num_rows):
+    """The same for expert ids [tokens, top_k]; a stable sort, because nobody says how many experts there are."""
+    order = routing_map.flatten().argsort(stable=True)
+    rows = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+    num_rows = num_rows or len(order)
+    slot_row = torch.where(rows < num_rows, rows, -1).view_as(routing_map).to(torch.int32)
+    return slot_row, _source_row(slot_row, num_rows)
+
+
+_MAPS = {"mask": _rows_of_mask, "index": _rows_of_index}
+
+
+def _source_row(slot_row, num_rows):
+    """The token of each row, -1 for rows that no choice has; what was dropped is written behind the last row."""
+    tokens = torch.arange(slot_row.shape[0], device=slot_row.device, dtype=torch.int32)
+    places = torch.where(slot_row < 0, num_rows, slot_row).long().flatten()
+    values = tokens.unsqueeze(1).expand_as(slot_row).flatten()
+    filled = torch.full((num_rows + 1,), -1, device=slot_row.device, dtype=torch.int32)
+    return filled.scatter_(0, places, values)[:num_rows]
+
+
+def _run(op, operator, words, **arguments):
+    """Calls an operator; its errors speak of `op`, and of its arguments as `words` do."""
+    try:
+        return operator.call(**arguments)
+    except (RuntimeError, AttributeError, TypeError) as error:
+        tensors = {name: arguments[name] for name in words}
+        error = translated(operator.op, error, tensors)
+        raise renamed(error, {operator.op: op, **words}) from None
