@@ -54,9 +54,19 @@ class Builder {
   void* address() {
     return reinterpret_cast<void*>(++used_ * kRegion + static_cast<uintptr_t>(d_.alignment_bytes));
   }
-  TensorView rows(DType dtype, int64_t cols, std::optional<int64_t> row_stride = {}) {
-    return TensorView::strided(address(), dtype, {d_.m, cols}, {row_stride.value_or(cols), 1},
-                               device_);
+  TensorView rows(DType dtype, int64_t cols) {
+    return TensorView::strided(address(), dtype, {d_.m, cols}, {cols, 1}, device_);
+  }
+  TensorView lhs_of(int64_t cols) {
+    return TensorView::strided(address(), lhs_dtype_, {d_.lhs_rows.value_or(d_.m), cols},
+                               {d_.lhs_row_stride.value_or(cols), 1}, device_);
+  }
+  /// Indices on the host are looked at; all of them are -1.
+  TensorView lhs_rows() {
+    if (!d_.lhs_rows) return {};
+    if (device_.kind == DeviceKind::kCuda) return vector(DType::kI32, d_.m);
+    row_index_.assign(static_cast<size_t>(d_.m), -1);
+    return TensorView::contiguous(row_index_.data(), DType::kI32, {d_.m});
   }
   TensorView vector(DType dtype, int64_t size) {
     return TensorView::contiguous(address(), dtype, {size}, device_);
@@ -71,7 +81,7 @@ class Builder {
   Device device_{};
   DType lhs_dtype_{}, rhs_dtype_{}, out_dtype_{};
   int64_t num_local_ = 0;
-  std::vector<int32_t> sizes_;
+  std::vector<int32_t> sizes_, row_index_;
   GroupSizes group_sizes_{};
   std::vector<std::vector<void*>> pointers_;
   uintptr_t used_ = 0;
@@ -105,6 +115,11 @@ Status Builder::prepare() {
              ", expected a type that multiplies with --dtype = ", name_of(lhs_dtype_)));
   }
   if (Status status = parse_device(d_.device, &device_); !status.ok()) return status;
+  constexpr int64_t kMaxIndices = int64_t{1} << 28;  // they are written down
+  if (d_.lhs_rows && device_.kind == DeviceKind::kCpu && d_.m > kMaxIndices) {
+    return Status::invalid(
+        text("--m = ", d_.m, ", expected at most ", kMaxIndices, " with --lhs-rows"));
+  }
   if (d_.device_sizes && device_.kind == DeviceKind::kCpu) {
     return Status::invalid("--device-sizes is given, expected --device cuda with it");
   }
@@ -141,10 +156,11 @@ GroupedTensor Builder::matrices(DType dtype, int64_t num, int64_t num_rows, int6
 }
 
 Status Builder::gmm(plan::Problem* problem) {
-  GmmArgs args{.lhs = rows(lhs_dtype_, d_.k, d_.lhs_row_stride),
+  GmmArgs args{.lhs = lhs_of(d_.k),
                .rhs = matrices(rhs_dtype_, num_local_, d_.transpose_rhs ? d_.n : d_.k,
                                d_.transpose_rhs ? d_.k : d_.n, d_.list_rhs),
                .group_sizes = group_sizes_,
+               .lhs_rows = lhs_rows(),
                .transpose_rhs = d_.transpose_rhs,
                .alpha = d_.alpha,
                .accumulate = d_.accumulate,
@@ -164,10 +180,11 @@ Status Builder::gmm(plan::Problem* problem) {
 }
 
 Status Builder::tgmm(plan::Problem* problem) {
-  return ops::problem_of(TgmmArgs{.lhs = rows(lhs_dtype_, d_.k, d_.lhs_row_stride),
+  return ops::problem_of(TgmmArgs{.lhs = lhs_of(d_.k),
                                   .rhs = rows(rhs_dtype_, d_.n),
                                   .group_sizes = group_sizes_,
                                   .out = matrices(out_dtype_, num_local_, d_.k, d_.n, d_.list_out),
+                                  .lhs_rows = lhs_rows(),
                                   .alpha = d_.alpha,
                                   .accumulate = d_.accumulate,
                                   .options = options()},
@@ -192,7 +209,7 @@ Status Builder::grouped_gemm(plan::Problem* problem) {
 }
 
 Status Builder::bias_grad(plan::Problem* problem) {
-  return ops::problem_of(BiasGradArgs{.dy = rows(lhs_dtype_, d_.n, d_.lhs_row_stride),
+  return ops::problem_of(BiasGradArgs{.dy = lhs_of(d_.n),
                                       .group_sizes = group_sizes_,
                                       .dbias = GroupedTensor::vectors(TensorView::contiguous(
                                           address(), out_dtype_, {num_local_, d_.n}, device_)),
@@ -219,6 +236,7 @@ Status check_applicable(const ProblemDescription& d) {
         only_for(d.bias, "--bias", {"gmm"}), only_for(d.row_scale, "--row-scale", {"gmm"}),
         only_for(d.alpha != 1, "--alpha", {"gmm", "tgmm", "grouped_gemm"}),
         only_for(d.tail != "zero", "--tail", {"gmm"}),
+        only_for(d.lhs_rows.has_value(), "--lhs-rows", {"gmm", "tgmm"}),
         only_for(!d.rhs_dtype.empty(), "--rhs-dtype", {"gmm", "tgmm", "grouped_gemm"}),
         only_for(d.device_sizes, "--device-sizes", {"gmm", "tgmm", "bias_grad"}),
         only_for(d.num_local_groups >= 0, "--local-groups", {"gmm", "tgmm", "bias_grad"}),

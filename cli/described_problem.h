@@ -36,6 +36,7 @@ struct ProblemDescription {
   int64_t average_rows = 0;
   int alignment_bytes = 128;
   std::optional<int64_t> lhs_row_stride{};  ///< absent: no gaps
+  std::optional<int64_t> lhs_rows{};        ///< rows of lhs where the product's are taken by index
   std::string device = "cpu";
   bool device_sizes = false;
 };

@@ -29,8 +29,8 @@ nlohmann::json json_of(const backend::Explanation& result) {
                              {"workspace_bytes", result.workspace_bytes}};
   if (!result.chosen_backend.empty()) {
     document["backend"] = result.chosen_backend;
-    document["config"] = {{"text", to_string(c)}, {"kernel", c.kernel},  {"tile_m", c.tile_m},
-                          {"tile_n", c.tile_n},   {"tile_k", c.tile_k},  {"stages", c.stages},
+    document["config"] = {{"text", to_string(c)}, {"kernel", c.kernel}, {"tile_m", c.tile_m},
+                          {"tile_n", c.tile_n},   {"tile_k", c.tile_k}, {"stages", c.stages},
                           {"threads", c.threads}};
   }
   nlohmann::json answers = nlohmann::json::array();
@@ -103,6 +103,10 @@ void add_problem_options(CLI::App* command, ProblemDescription* d) {
       ->capture_default_str();
   command->add_option("--lhs-row-stride", d->lhs_row_stride, "In elements (default: no gaps)")
       ->check(whole_number(-1000000000000, 1000000000000));
+  command
+      ->add_option("--lhs-rows", d->lhs_rows,
+                   "Rows of lhs; those of the product are taken by index (default: --m)")
+      ->check(dimension);
   command->add_option("--device", d->device, "cpu, cuda or cuda:INDEX")->capture_default_str();
   command->add_flag("--device-sizes", d->device_sizes, "Group sizes lie on the device");
 }

@@ -146,7 +146,9 @@ class CudaBackend final : public plan::Backend {
     if (Status status = device_properties(problem.device.index, &device); !status.ok()) {
       return status;
     }
-    return choose_family(after_copies(problem), *device, kernel_prefix_, pinned, config);
+    Status status = choose_family(after_copies(problem), *device, kernel_prefix_, pinned, config);
+    config->copies_rows = row_copy_bytes(problem) > 0;
+    return status;
   }
 
   size_t workspace_size(const plan::Problem& problem, const plan::Config& config) const override {

@@ -19,7 +19,8 @@ struct Config {
   int32_t tile_n = 0;
   int32_t tile_k = 0;
   int32_t stages = 0;
-  int32_t threads = 0;  ///< CPU: threads; CUDA: threads of a block
+  int32_t threads = 0;       ///< CPU: threads; CUDA: threads of a block
+  bool copies_rows = false;  ///< rows by index are copied into the workspace first
 
   friend bool operator==(const Config&, const Config&) = default;
 };

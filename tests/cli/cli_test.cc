@@ -160,6 +160,12 @@ TEST(CliExplain, EveryOptionReachesTheProblem) {
               HasSubstr("bias_grad m=300 k=0 n=96"));
 }
 
+TEST(CliExplain, RowsByIndexReachTheProblem) {
+  const CliResult result = run_cli("explain --m 64 --k 32 --n 48 --groups 2 --lhs-rows 12");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr(", 12 rows of lhs by index"));
+}
+
 TEST(CliExplain, SaysWhyNobodyTakesIt) {
   const CliResult result = run_cli(std::string(kProblem) + "--device cuda --backend reference");
   EXPECT_EQ(result.exit_code, 4);

@@ -111,6 +111,8 @@ TEST(Config, PrintsAndHashes) {
   EXPECT_EQ(to_string(Config{
                 .kernel = "sm90/gmm", .tile_m = 128, .tile_n = 256, .tile_k = 64, .stages = 4}),
             "sm90/gmm tile 128x256x64 stages 4");
+  EXPECT_EQ(to_string(Config{.kernel = "sm90/gmm", .copies_rows = true}),
+            "sm90/gmm, after a copy of the rows by index");
 }
 
 }  // namespace
