@@ -93,6 +93,11 @@ std::string to_string(const Case& c) {
   if (c.bias == Presence::kList) out += " list";
   if (c.bias_scale) out += text(", bias_scale ", name_of(c.scale_dtype));
   if (c.row_scale) out += text(", row_scale ", name_of(c.scale_dtype));
+  if (c.activation.kind != ActivationKind::kNone) {
+    out += text(", activation ", static_cast<int>(c.activation.kind));
+    if (c.activation.layout == GateLayout::kInterleaved) out += " interleaved";
+    if (c.preactivation) out += " with its input";
+  }
   if (c.dbias_scale) out += ", dbias_scale";
   if (!c.dbias) out += ", no dbias";
   if (c.tail == Tail::kUntouched) out += ", tail untouched";

@@ -73,6 +73,8 @@ struct Case {
   bool bias_scale = false;
   bool row_scale = false;
   DType scale_dtype = DType::kF32;
+  Activation activation{};     ///< gmm alone, with out as rows and without C
+  bool preactivation = false;  ///< written beside out
   Tail tail = Tail::kZero;
   bool dbias = true;         ///< bias_grad alone
   bool dbias_scale = false;  ///< bias_grad alone
@@ -93,6 +95,8 @@ struct Case {
   std::string kernel{};         ///< pinned; empty: the library chooses
 
   int64_t local_groups() const;
+  /// Columns of the result.
+  int64_t out_cols() const { return n / activation.columns(); }
   /// Rows before the first local group, and behind the last one.
   int64_t local_begin() const;
   int64_t local_end() const;

@@ -75,6 +75,8 @@ GmmArgs gmm_args(const Case& c, const CaseData& data) {
           .bias = bias_of(data),
           .bias_scale = view(data.bias_scale),
           .row_scale = view(data.row_scale),
+          .activation = c.activation,
+          .preactivation = data.preactivation ? data.preactivation->matrix_view() : TensorView{},
           .tail = c.tail,
           .group_offset = offset_of(c, data),
           .options = options_of(c)};

@@ -160,12 +160,16 @@ class Filler {
     for (int64_t i = 0; i < groups_; ++i) {
       if (live(i)) fill_matrix(*data_.rhs, i);
     }
-    Shapes shapes = {{c_.m, c_.n}};
+    Shapes shapes = {{c_.m, c_.out_cols()}};
     if (c_.out_layout.form == Placement::kList) {
       shapes.clear();
       for (int64_t i = 0; i < groups_; ++i) shapes.push_back({c_.group_rows(i), c_.n});
     }
     make_results(shapes, {0, c_.n});
+    if (c_.preactivation) {
+      const Layout layout{.form = Placement::kRows, .row_padding = c_.out_layout.row_padding};
+      emplace(data_.preactivation, c_.out, {{c_.m, c_.n}}, layout);
+    }
   }
 
   void make_tgmm() {
@@ -265,8 +269,8 @@ double CaseData::beta_of(int64_t group) const {
 }
 
 void CaseData::upload() {
-  for (auto* tensor : {&lhs, &rhs, &out, &c, &bias, &bias_scale, &row_scale, &dbias_scale,
-                       &alpha_values, &beta_values}) {
+  for (auto* tensor : {&lhs, &rhs, &out, &preactivation, &c, &bias, &bias_scale, &row_scale,
+                       &dbias_scale, &alpha_values, &beta_values}) {
     if (*tensor) (*tensor)->upload();
   }
   for (auto* index : {&lhs_index, &rhs_index}) {
@@ -275,8 +279,8 @@ void CaseData::upload() {
 }
 
 void CaseData::download() {
-  for (auto* tensor : {&lhs, &rhs, &out, &c, &bias, &bias_scale, &row_scale, &dbias_scale,
-                       &alpha_values, &beta_values}) {
+  for (auto* tensor : {&lhs, &rhs, &out, &preactivation, &c, &bias, &bias_scale, &row_scale,
+                       &dbias_scale, &alpha_values, &beta_values}) {
     if (*tensor) (*tensor)->download();
   }
   for (auto* index : {&lhs_index, &rhs_index}) {

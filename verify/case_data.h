@@ -13,6 +13,7 @@ namespace cadre::verify {
 
 struct CaseData {
   std::optional<PlacedTensor> lhs, rhs, out, c, bias;
+  std::optional<PlacedTensor> preactivation;
   std::optional<PlacedTensor> bias_scale, row_scale, dbias_scale;  ///< one row each
   std::optional<PlacedTensor> alpha_values, beta_values;           ///< one row each
   double alpha = 1;

@@ -126,7 +126,7 @@ class Run {
   bool rows_of_one() const { return c_.op == Op::kGmm && c_.out_layout.form == Placement::kRows; }
 
   MatrixShape result_shape(int64_t group) const {
-    if (c_.op == Op::kGmm) return {c_.group_rows(group), c_.n};
+    if (c_.op == Op::kGmm) return {c_.group_rows(group), c_.out_cols()};
     if (c_.op == Op::kTgmm) return {c_.k, c_.n};
     const GemmDims& dims = c_.dims[static_cast<size_t>(group)];
     return {dims.m, dims.n};
@@ -163,8 +163,11 @@ class Run {
       }
     }
     if (rows_of_one() && zeroes_uncovered_rows()) {
-      for_uncovered_rows([&](int64_t row) { allow_matrix(*data->out, 0, row, {1, c_.n}); });
+      for_uncovered_rows([&](int64_t row) {
+        allow_matrix(*data->out, 0, row, {1, c_.out_cols()});
+      });
     }
+    if (data->preactivation) allow_matrix(*data->preactivation, 0, 0, {c_.m, c_.n});
     if (data->dbias_scale) allow_matrix(*data->dbias_scale, 0, 0, {1, c_.m});
   }
 
@@ -189,19 +192,44 @@ class Run {
       const int64_t matrix = rows_of_one() ? 0 : i;
       const int64_t begin = rows_of_one() ? c_.group_begin(i) : 0;
       for (const auto& [row, col] : elements_to_check(shape, samples, random)) {
-        comparison.element(expected_product(c_, data, i, row, col),
+        comparison.element(expected_result(data, i, row, col),
                            data.out->after(matrix, begin + row, col), i, row, col);
       }
     }
     comparison.report(&failures_);
+    if (data.preactivation) compare_preactivation(data);
     if (!rows_of_one() || !zeroes_uncovered_rows()) return;
     Comparison uncovered("out, rows outside the local groups, as", c_.out);
     for_uncovered_rows([&](int64_t row) {
-      for (int64_t col = 0; col < c_.n; ++col) {
+      for (int64_t col = 0; col < c_.out_cols(); ++col) {
         uncovered.element({}, data.out->after(0, row, col), -1, row, col);
       }
     });
     uncovered.report(&failures_);
+  }
+
+  Expected expected_result(const CaseData& data, int64_t group, int64_t row, int64_t col) const {
+    return c_.activation.kind == ActivationKind::kNone
+               ? expected_product(c_, data, group, row, col)
+               : expected_activated(c_, data, group, row, col);
+  }
+
+  void compare_preactivation(const CaseData& data) {
+    Comparison comparison("preactivation", c_.out);
+    Random random(c_.seed + 2);
+    for (int64_t i = 0; i < c_.local_groups(); ++i) {
+      for (const auto& [row, col] :
+           elements_to_check({c_.group_rows(i), c_.n}, kSamples / 8, random)) {
+        comparison.element(expected_product(c_, data, i, row, col),
+                           data.preactivation->after(0, c_.group_begin(i) + row, col), i, row, col);
+      }
+    }
+    for_uncovered_rows([&](int64_t row) {
+      for (int64_t col = 0; col < c_.n; ++col) {
+        comparison.element({}, data.preactivation->after(0, row, col), -1, row, col);
+      }
+    });
+    comparison.report(&failures_);
   }
 
   void compare_bias_grad(const CaseData& data) {
@@ -227,7 +255,8 @@ class Run {
   void check_untouched(const CaseData& data) {
     int64_t offset = 0;
     for (const auto& [name, tensor] :
-         {std::pair{"out", &data.out}, std::pair{"dbias_scale", &data.dbias_scale}}) {
+         {std::pair{"out", &data.out}, std::pair{"preactivation", &data.preactivation},
+          std::pair{"dbias_scale", &data.dbias_scale}}) {
       if (*tensor && !(*tensor)->untouched_elsewhere(&offset)) {
         failures_.push_back(
             text(name, ": byte ", offset,

@@ -120,6 +120,61 @@ Expected expected_product(const Case& c, const CaseData& data, int64_t group, in
                             narrowing * std::fabs(scale)};
 }
 
+namespace {
+
+/// What an activation makes of its gate, or of all of its input; no slope is above 1.2, but for
+/// relu2, whose slope is 2 |x|.
+double gate_value(ActivationKind kind, double x, double alpha) {
+  const auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
+  switch (kind) {
+    case ActivationKind::kSilu:
+    case ActivationKind::kSwiglu:
+      return x * sigmoid(x);
+    case ActivationKind::kGeluTanh:
+    case ActivationKind::kGegluTanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case ActivationKind::kGeluErf:
+    case ActivationKind::kGegluErf:
+      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case ActivationKind::kRelu2:
+      return x > 0 ? x * x : 0;
+    case ActivationKind::kClampedSwiglu:
+      return x * sigmoid(alpha * x);
+    default:
+      return x;
+  }
+}
+
+}  // namespace
+
+Expected expected_activated(const Case& c, const CaseData& data, int64_t group, int64_t row,
+                            int64_t col) {
+  const Activation& a = c.activation;
+  const bool gated = a.gated();
+  const bool interleaved = a.layout == GateLayout::kInterleaved;
+  // The input is rounded to the result's type first.
+  const auto input = [&](int64_t at) {
+    Expected x = expected_product(c, data, group, row, at);
+    x.bound = tolerance_of(c.out, x);
+    return x;
+  };
+  Expected gate = input(!gated ? col : interleaved ? 2 * col : col);
+  Expected up{1, 0};
+  if (gated) up = input(interleaved ? 2 * col + 1 : c.out_cols() + col);
+  if (a.kind == ActivationKind::kClampedSwiglu) {
+    if (gate.value > a.limit) gate.value = a.limit;
+    if (std::fabs(up.value) > a.limit) up.value = std::copysign(a.limit, up.value);
+    up.value += a.up_offset;
+  }
+  const double value = gate_value(a.kind, gate.value, a.alpha);
+  const double slope =
+      a.kind == ActivationKind::kRelu2 ? 2 * (std::fabs(gate.value) + gate.bound) : 1.2;
+  const double gate_bound = slope * gate.bound + 16 * rounding_bound(compute_of(c), 1, value);
+  return {value * up.value, gate_bound * (std::fabs(up.value) + up.bound) +
+                                std::fabs(value) * up.bound +
+                                rounding_bound(compute_of(c), 4, std::fabs(value * up.value))};
+}
+
 Expected expected_dbias(const Case& c, const CaseData& data, int64_t group, int64_t col) {
   Sum sum;
   const int64_t begin = c.group_begin(group);

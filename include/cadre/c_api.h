@@ -199,6 +199,30 @@ CADRE_API void cadre_call_options_init(cadre_call_options* options, size_t struc
  * (cadre/pack_weights.h). */
 typedef struct cadre_packed_weights cadre_packed_weights;
 
+/* The function between the two products of an expert (cadre/activation.h). */
+enum {
+  CADRE_ACTIVATION_NONE = 0,
+  CADRE_ACTIVATION_SILU = 1,
+  CADRE_ACTIVATION_GELU_TANH = 2,
+  CADRE_ACTIVATION_GELU_ERF = 3,
+  CADRE_ACTIVATION_RELU2 = 4,
+  CADRE_ACTIVATION_SWIGLU = 5, /* from here on with a gate: two columns for each result */
+  CADRE_ACTIVATION_GEGLU_TANH = 6,
+  CADRE_ACTIVATION_GEGLU_ERF = 7,
+  CADRE_ACTIVATION_CLAMPED_SWIGLU = 8
+};
+enum {
+  CADRE_GATE_CONCATENATED = 0, /* gate 0 to i - 1, then up 0 to i - 1 */
+  CADRE_GATE_INTERLEAVED = 1   /* gate 0, up 0, gate 1, up 1, ... */
+};
+typedef struct cadre_activation {
+  int32_t kind;   /* CADRE_ACTIVATION_... */
+  int32_t layout; /* CADRE_GATE_... */
+  double alpha;   /* these three: clamped swiglu alone */
+  double limit;
+  double up_offset;
+} cadre_activation;
+
 /* out[r] = row_scale[r] * (alpha_g * (lhs[r] @ rhs_g) + bias_scale[r] * bias_g) + beta_g * c[r].
  * See cadre::GmmArgs (cadre/gmm.h) for shapes. */
 typedef struct cadre_gmm_args {
@@ -219,6 +243,8 @@ typedef struct cadre_gmm_args {
   const cadre_tensor* bias_scale;   /* [m] */
   const cadre_tensor* row_scale;    /* [m] */
   const cadre_tensor* lhs_rows; /* [m] of i32 or i64: row r is lhs[lhs_rows[r]], or zeros for -1 */
+  cadre_activation activation;  /* of the result, without C; out is [m, n / 2] with a gate */
+  const cadre_tensor* preactivation; /* [m, n] of out's type, written beside out; NULL: not */
   int64_t group_offset;
   const void* group_offset_on_device; /* one integer of group_offset_dtype; NULL: the host value */
   cadre_dtype group_offset_dtype;
@@ -425,30 +451,6 @@ CADRE_API cadre_status_code cadre_combine_grad(cadre_context* context,
 CADRE_API cadre_status_code cadre_combine_grad_workspace_size(cadre_context* context,
                                                               const cadre_combine_grad_args* args,
                                                               size_t* size_bytes);
-
-/* The function between the two products of an expert (cadre/activation.h). */
-enum {
-  CADRE_ACTIVATION_NONE = 0,
-  CADRE_ACTIVATION_SILU = 1,
-  CADRE_ACTIVATION_GELU_TANH = 2,
-  CADRE_ACTIVATION_GELU_ERF = 3,
-  CADRE_ACTIVATION_RELU2 = 4,
-  CADRE_ACTIVATION_SWIGLU = 5, /* from here on with a gate: two columns for each result */
-  CADRE_ACTIVATION_GEGLU_TANH = 6,
-  CADRE_ACTIVATION_GEGLU_ERF = 7,
-  CADRE_ACTIVATION_CLAMPED_SWIGLU = 8
-};
-enum {
-  CADRE_GATE_CONCATENATED = 0, /* gate 0 to i - 1, then up 0 to i - 1 */
-  CADRE_GATE_INTERLEAVED = 1   /* gate 0, up 0, gate 1, up 1, ... */
-};
-typedef struct cadre_activation {
-  int32_t kind;   /* CADRE_ACTIVATION_... */
-  int32_t layout; /* CADRE_GATE_... */
-  double alpha;   /* these three: clamped swiglu alone */
-  double limit;
-  double up_offset;
-} cadre_activation;
 
 /* out[r] = activation(preact[r]). */
 typedef struct cadre_activate_args {

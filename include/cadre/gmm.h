@@ -1,6 +1,7 @@
 // gmm: out[rows of group g] = lhs[rows of group g] @ rhs[g].
 #pragma once
 
+#include "cadre/activation.h"
 #include "cadre/context.h"
 #include "cadre/tensor.h"
 
@@ -33,6 +34,10 @@ struct GmmArgs {
   GroupedTensor bias{};      ///< [g, n], by local group; see GroupedTensor::vectors
   TensorView bias_scale{};   ///< [m]; default 1
   TensorView row_scale{};    ///< [m]; default 1
+  /// Applied to what the formula gives, rounded to out's type first. out is [m, n], with a gate
+  /// [m, n / 2]; there is no C, and rows that no local group covers become zero.
+  Activation activation{};
+  TensorView preactivation{};  ///< [m, n] of out's type: what the activation was applied to
   Tail tail = Tail::kZero;
   GroupOffset group_offset = 0;  ///< index of rhs[0] among group_sizes
 

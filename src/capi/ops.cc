@@ -27,6 +27,8 @@ Status to_cpp(const cadre_gmm_args* given, GmmArgs* args) {
   args->bias_scale = capi::tensor(c.bias_scale);
   args->row_scale = capi::tensor(c.row_scale);
   args->lhs_rows = capi::tensor(c.lhs_rows);
+  args->activation = capi::activation(c.activation);
+  args->preactivation = capi::tensor(c.preactivation);
   args->tail = static_cast<Tail>(c.tail);
   args->group_offset = capi::group_offset(c.group_offset, c.group_offset_on_device,
                                           c.group_offset_dtype, args->lhs.device);
@@ -112,6 +114,7 @@ void cadre_gmm_args_init(cadre_gmm_args* args, size_t struct_size) {
   result.tail = static_cast<int32_t>(defaults.tail);
   result.alpha = defaults.alpha.uniform;
   result.beta = defaults.beta.uniform;
+  result.activation = capi::default_activation();
   result.group_offset = defaults.group_offset.value;
   result.group_sizes.dtype = static_cast<int32_t>(defaults.group_sizes.dtype);
   result.group_offset_dtype = static_cast<int32_t>(defaults.group_offset.dtype);

@@ -83,6 +83,10 @@ void lower_gmm(const Problem& p, const Operands& operands, LoweredCall* call) {
     item.row_scale = vector_from(operands.epilogue.row_scale, begin);
     item.alpha = scalar_of(operands.epilogue.alpha, i);
     item.beta = scalar_of(operands.epilogue.beta, i);
+    item.step.activation = operands.epilogue.activation;
+    if (operands.epilogue.preactivation.given()) {
+      item.step.pre = rows_from(operands.epilogue.preactivation, begin);
+    }
     call->items.push_back(item);
   }
   // Rows before, behind and between: with beta they keep what they hold, a list has none.
@@ -92,8 +96,12 @@ void lower_gmm(const Problem& p, const Operands& operands, LoweredCall* call) {
   const int64_t local_end = offsets[static_cast<size_t>(first + p.num_local_groups)];
   for (const auto& [begin, end] : {std::pair{int64_t{0}, local_begin}, std::pair{local_end, p.m}}) {
     if (begin == end) continue;
-    GemmItem rows{.m = end - begin, .n = p.n};
+    GemmItem rows{.m = end - begin, .n = p.n / p.epilogue.activation.columns()};
     rows.d = rows_from(operands.out, begin);
+    call->zero_rows.push_back(rows);
+    if (!operands.epilogue.preactivation.given()) continue;
+    rows.n = p.n;
+    rows.d = rows_from(operands.epilogue.preactivation, begin);
     call->zero_rows.push_back(rows);
   }
 }

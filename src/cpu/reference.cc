@@ -101,7 +101,9 @@ void write_activated(const GemmItem& item, int64_t row, int64_t col) {
     const double value = result_at(item, row, pre_col);
     const MatrixRef& to = item.step.pre;
     if (to.data) store_rounded(element_at(to, row, pre_col), to.dtype, 0, value);
-    return value;
+    double rounded = 0;  // as large as any element
+    store_rounded(&rounded, item.d.dtype, 0, value);
+    return load_as_double(&rounded, item.d.dtype, 0);
   };
   const double gate = pre(gate_col);
   const double up = activation.gated() ? pre(up_col) : 0.0;

@@ -11,7 +11,7 @@
 #include "cuda/device.h"
 #include "cuda/kernel_family.h"
 #include "cuda/memory_check.h"
-#include "cuda/row_copies.h"
+#include "cuda/product_steps.h"
 #include "cuda/status_word.h"
 #include "cuda/workspace.h"
 
@@ -146,8 +146,14 @@ class CudaBackend final : public plan::Backend {
     if (Status status = device_properties(problem.device.index, &device); !status.ok()) {
       return status;
     }
-    Status status = choose_family(after_copies(problem), *device, kernel_prefix_, pinned, config);
-    config->copies_rows = row_copy_bytes(problem) > 0;
+    Status status =
+        choose_family(kernel_problem(problem, false), *device, kernel_prefix_, pinned, config);
+    if (status.code() == StatusCode::kUnsupported && problem.epilogue.activates()) {
+      status =
+          choose_family(kernel_problem(problem, true), *device, kernel_prefix_, pinned, config);
+      config->separate_activation = true;
+    }
+    config->copies_rows = problem.lhs_rows.by_index() || problem.rhs_rows.by_index();
     return status;
   }
 
@@ -160,9 +166,10 @@ class CudaBackend final : public plan::Backend {
              const CallOptions& options) const override {
     Session session(context, problem, options);
     if (Status status = session.begin(scratch_bytes(problem, config)); !status.ok()) return status;
-    Launch launch = session.launch();
+    const Launch& launch = session.launch();
     if (Status status = check_memory(launch, operands, options); !status.ok()) return status;
-    if (Status status = launch_product(&launch, problem, config, operands); !status.ok()) {
+    if (Status status = launch_steps(family_of(config), launch, problem, config, operands);
+        !status.ok()) {
       return status;
     }
     return session.end();
@@ -207,17 +214,9 @@ class CudaBackend final : public plan::Backend {
 
  private:
   static size_t scratch_bytes(const plan::Problem& problem, const plan::Config& config) {
-    return row_copy_bytes(problem) + family_of(config).scratch_bytes(after_copies(problem), config);
-  }
-
-  static Status launch_product(Launch* launch, const plan::Problem& problem,
-                               const plan::Config& config, const plan::Operands& operands) {
-    if (!problem.lhs_rows.by_index() && !problem.rhs_rows.by_index()) {
-      return family_of(config).launch(*launch, problem, config, operands);
-    }
-    plan::Operands copied = operands;
-    if (Status status = copy_rows(problem, launch, &copied); !status.ok()) return status;
-    return family_of(config).launch(*launch, after_copies(problem), config, copied);
+    return step_bytes(problem, config) +
+           family_of(config).scratch_bytes(kernel_problem(problem, config.separate_activation),
+                                           config);
   }
 
   std::string name_;

@@ -70,6 +70,7 @@ Status check_memory(const Launch& launch, const plan::Operands& operands,
   checks.tensor("bias", operands.epilogue.bias);
   checks.view("bias_scale", operands.epilogue.bias_scale);
   checks.view("row_scale", operands.epilogue.row_scale);
+  checks.view("preactivation", operands.epilogue.preactivation);
   checks.view("alpha", operands.epilogue.alpha.per_group);
   checks.view("beta", operands.epilogue.beta.per_group);
   checks.sizes("group_sizes", operands.group_sizes);

@@ -194,32 +194,41 @@ void check_overlaps(Checker& checker, const Call& call, std::string_view output)
     return spans_of(tensor);
   };
   const plan::Operands& operands = call.operands;
+  const plan::Epilogue& epilogue = operands.epilogue;
+  const bool own_names = call.problem.op == plan::Op::kGroupedGemm;
+  const auto against_inputs = [&](OverlapCheck& check) {
+    const auto input = [&check](std::string_view argument, const auto& tensor) {
+      if (tensor.given()) check.input(argument, spans_of(tensor));
+    };
+    const auto indices = [&check](std::string_view argument, const GroupSizes& sizes) {
+      check.input(argument,
+                  spans_of(TensorView::contiguous(sizes.data, sizes.dtype, {sizes.count})));
+    };
+    input(own_names ? "a" : "lhs", operands.lhs);
+    input(own_names ? "b" : "rhs", operands.rhs);
+    input("lhs_rows", operands.lhs_index);
+    input("rhs_rows", operands.rhs_index);
+    input("bias", epilogue.bias);
+    input("bias_scale", epilogue.bias_scale);
+    input("row_scale", epilogue.row_scale);
+    input("alpha", epilogue.alpha.per_group);
+    input("beta", epilogue.beta.per_group);
+    indices("group_sizes", operands.group_sizes);
+    const GroupOffset& offset = operands.group_offset;
+    if (offset.device_value != nullptr) {
+      indices("group_offset", {offset.device_value, offset.dtype, 1});
+    }
+  };
   const GroupedTensor& out = operands.out;
   check_elements_apart(checker, output, out);
-  const bool own_names = call.problem.op == plan::Op::kGroupedGemm;
   OverlapCheck check(checker, output, spans_of_result(out));
-  const auto input = [&check](std::string_view argument, const auto& tensor) {
-    if (tensor.given()) check.input(argument, spans_of(tensor));
-  };
-  const auto indices = [&check](std::string_view argument, const GroupSizes& sizes) {
-    check.input(argument, spans_of(TensorView::contiguous(sizes.data, sizes.dtype, {sizes.count})));
-  };
-  input(own_names ? "a" : "lhs", operands.lhs);
-  input(own_names ? "b" : "rhs", operands.rhs);
-  input("lhs_rows", operands.lhs_index);
-  input("rhs_rows", operands.rhs_index);
-  input("bias", operands.epilogue.bias);
-  input("bias_scale", operands.epilogue.bias_scale);
-  input("row_scale", operands.epilogue.row_scale);
-  input("alpha", operands.epilogue.alpha.per_group);
-  input("beta", operands.epilogue.beta.per_group);
-  indices("group_sizes", operands.group_sizes);
-  const GroupOffset& offset = operands.group_offset;
-  if (offset.device_value != nullptr) {
-    indices("group_offset", {offset.device_value, offset.dtype, 1});
-  }
-  if (!same_memory(operands.epilogue.c, out))
-    check.input("c", spans_of_result(operands.epilogue.c));
+  against_inputs(check);
+  if (!same_memory(epilogue.c, out)) check.input("c", spans_of_result(epilogue.c));
+  if (!epilogue.preactivation.given()) return;
+  check_elements_apart(checker, "preactivation", epilogue.preactivation);
+  OverlapCheck beside(checker, "preactivation", spans_of(epilogue.preactivation));
+  against_inputs(beside);
+  beside.input(output, spans_of_result(out));
 }
 
 Status run(Context& context, const Call& call, const CallOptions& options) {

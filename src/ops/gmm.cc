@@ -1,6 +1,7 @@
 // gmm: check, build the Problem, hand over to a backend.
 #include "cadre/gmm.h"
 
+#include "ops/activation_check.h"
 #include "ops/dispatch.h"
 #include "ops/guarded.h"
 #include "ops/problem_of.h"
@@ -24,8 +25,10 @@ void check_result(Checker& checker, std::string_view argument, const GroupedTens
   if (!checker.ok()) return;
   checker.expect(!tensor.rows.varies() && !tensor.cols.varies(), joined(argument, ".rows"),
                  "per-group", "one shape for all groups");
-  checker.expect(tensor.cols.uniform == problem.n, joined(argument, ".n"), tensor.cols.uniform,
-                 "rhs.n = ", problem.n);
+  const bool gated = problem.epilogue.activation.gated();
+  checker.expect(tensor.cols.uniform * problem.epilogue.activation.columns() == problem.n,
+                 joined(argument, ".n"), tensor.cols.uniform, gated ? "rhs.n / 2 = " : "rhs.n = ",
+                 problem.n / problem.epilogue.activation.columns());
   if (tensor.placement == Placement::kRows) {
     checker.expect(tensor.rows.uniform == problem.m, joined(argument, ".m"), tensor.rows.uniform,
                    rows_name(problem), problem.m);
@@ -65,6 +68,39 @@ void check_vector(Checker& checker, std::string_view argument, const TensorView&
   checker.same_device(argument, vector.device, "lhs", problem.device);
 }
 
+/// An activation, and the pre-activation beside it.
+void check_activation(Checker& checker, const GmmArgs& args, plan::Problem* problem) {
+  ops::check_activation(checker, args.activation);
+  if (!checker.ok()) return;
+  problem->epilogue.activation = args.activation;
+  if (!problem->epilogue.activates()) {
+    if (args.preactivation.given()) {
+      checker.fail("preactivation is given without activation, expected both");
+    }
+    return;
+  }
+  ops::check_gate_width(checker, "rhs.n", problem->n, args.activation);
+  checker.expect(!args.accumulate && !args.beta.varies() && args.beta.uniform == 0, "beta", "given",
+                 "none because there is an activation");
+  checker.expect(args.out.placement == Placement::kRows, "out", "a list",
+                 "rows of one tensor because there is an activation");
+  checker.expect(args.tail == Tail::kZero, "tail", static_cast<int32_t>(args.tail),
+                 "0 (zero) because there is an activation");
+  checker.expect(is_float(args.out.dtype), "out.dtype", name_of(args.out.dtype),
+                 "a float type because there is an activation");
+  if (!args.preactivation.given()) return;
+  checker.view("preactivation", args.preactivation, 2);
+  if (!checker.ok()) return;
+  const auto& shape = args.preactivation.shape;
+  checker.expect(shape[0] == problem->m && shape[1] == problem->n, "preactivation.shape",
+                 joined("[", shape[0], ", ", shape[1], "]"), "[m, rhs.n] = [", problem->m, ", ",
+                 problem->n, "]");
+  checker.expect(args.preactivation.dtype == args.out.dtype, "preactivation.dtype",
+                 name_of(args.preactivation.dtype), "out.dtype = ", name_of(args.out.dtype));
+  checker.same_device("preactivation", args.preactivation.device, "lhs", problem->device);
+  problem->epilogue.preactivation = ops::layout_of(args.preactivation);
+}
+
 /// Weights packed ahead are those of this call's rhs, as far as can be seen.
 void check_packed_rhs(Checker& checker, const PackedWeights& packed, const plan::Problem& problem) {
   checker.expect(problem.device.kind == DeviceKind::kCpu, "packed_rhs", "given",
@@ -102,6 +138,7 @@ Status check(const GmmArgs& args, Call* call) {
   problem.transpose_rhs = args.transpose_rhs;
   checker.expect(rhs_k == problem.k, "rhs.k", rhs_k, "lhs.k = ", problem.k);
   checker.same_device("rhs", args.rhs.device, "lhs", problem.device);
+  check_activation(checker, args, &problem);
   check_result(checker, "out", args.out, problem);
   checker.same_device("out", args.out.device, "lhs", problem.device);
   checker.product_dtypes({"lhs", args.lhs.dtype}, {"rhs", args.rhs.dtype}, {"out", args.out.dtype});
@@ -145,6 +182,8 @@ Status check(const GmmArgs& args, Call* call) {
   }
   operands.epilogue.bias_scale = args.bias_scale;
   operands.epilogue.row_scale = args.row_scale;
+  operands.epilogue.activation = args.activation;
+  operands.epilogue.preactivation = args.preactivation;
   check_options(checker, args.options, &problem);
   check_overlaps(checker, *call, "out");
   if (!checker.ok()) return checker.status();

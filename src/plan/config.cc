@@ -13,6 +13,7 @@ std::string to_string(const Config& c) {
   if (c.stages) out += text(" stages ", c.stages);
   if (c.threads) out += text(" threads ", c.threads);
   if (c.copies_rows) out += ", after a copy of the rows by index";
+  if (c.separate_activation) out += ", then the activation by itself";
   return out;
 }
 

@@ -19,8 +19,10 @@ struct Config {
   int32_t tile_n = 0;
   int32_t tile_k = 0;
   int32_t stages = 0;
-  int32_t threads = 0;       ///< CPU: threads; CUDA: threads of a block
-  bool copies_rows = false;  ///< rows by index are copied into the workspace first
+  int32_t threads = 0;  ///< CPU: threads; CUDA: threads of a block
+  // Steps around the kernel.
+  bool copies_rows = false;          ///< rows by index are copied into the workspace first
+  bool separate_activation = false;  ///< the activation is applied by a kernel of its own
 
   friend bool operator==(const Config&, const Config&) = default;
 };

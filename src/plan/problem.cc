@@ -14,6 +14,10 @@ std::string describe(const OperandLayout& layout) {
   return text(cadre::name_of(layout.dtype), kPlacementSuffix[static_cast<int>(layout.placement)]);
 }
 
+constexpr std::string_view kActivations[] = {"no activation", "silu",        "gelu (tanh)",
+                                             "gelu (erf)",    "relu2",       "swiglu",
+                                             "geglu (tanh)",  "geglu (erf)", "clamped swiglu"};
+
 }  // namespace
 
 std::string_view name_of(Op op) {
@@ -62,6 +66,11 @@ std::string to_string(const Problem& p) {
   if (p.epilogue.bias.given()) out += ", bias";
   if (p.epilogue.has_bias_scale) out += ", bias_scale";
   if (p.epilogue.has_row_scale) out += ", row_scale";
+  if (p.epilogue.activates()) {
+    out += text(", ", kActivations[static_cast<int>(p.epilogue.activation.kind)]);
+    if (p.epilogue.activation.layout == GateLayout::kInterleaved) out += " interleaved";
+    if (p.epilogue.preactivation.given()) out += " with its input";
+  }
   if (p.tail == Tail::kUntouched) out += ", tail untouched";
   if (p.tail == Tail::kForbid) out += ", tail forbidden";
   if (p.precision == Precision::kTf32) out += ", tf32";
@@ -74,7 +83,8 @@ size_t hash_of(const Problem& p) {
     seed ^= std::hash<int64_t>{}(static_cast<int64_t>(value)) + 0x9e3779b97f4a7c15ull +
             (seed << 6) + (seed >> 2);
   };
-  for (const OperandLayout* layout : {&p.lhs, &p.rhs, &p.out, &p.epilogue.c, &p.epilogue.bias}) {
+  for (const OperandLayout* layout :
+       {&p.lhs, &p.rhs, &p.out, &p.epilogue.c, &p.epilogue.bias, &p.epilogue.preactivation}) {
     mix(layout->placement);
     mix(layout->dtype);
     mix(layout->group_stride);
@@ -93,6 +103,12 @@ size_t hash_of(const Problem& p) {
   for (const RowSource* source : {&p.lhs_rows, &p.rhs_rows}) {
     mix(source->rows);
     mix(source->index);
+  }
+  const Activation& activation = p.epilogue.activation;
+  mix(activation.kind);
+  mix(activation.layout);
+  for (double value : {activation.alpha, activation.limit, activation.up_offset}) {
+    mix(std::hash<double>{}(value));
   }
   mix(p.op);
   mix(p.device.kind);

@@ -75,6 +75,7 @@ Failures sizes_of_every_type(const Subject& subject, const DTypes& types);
 Failures nan_stays_in_its_group(const Subject& subject, const DTypes& types);
 Failures empty_things(const Subject& subject, const DTypes& types);
 Failures packed_weights(const Subject& subject, const DTypes& types);
+Failures activations(const Subject& subject, const DTypes& types);
 Failures rows_by_index(const Subject& subject, const DTypes& types);
 Failures any_number_of_groups(const Subject& subject, const DTypes& types);
 Failures int8_sums_are_exact(const Subject& subject, const DTypes& types);

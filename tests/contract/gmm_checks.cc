@@ -338,6 +338,50 @@ Failures rows_by_index(const Subject& subject, const DTypes& types) {
   return check_all(subject, cases);
 }
 
+Failures activations(const Subject& subject, const DTypes& types) {
+  std::vector<Case> cases;
+  for (int32_t kind = 1; kind <= 8; ++kind) {
+    Case c = basic(types);
+    if (!is_float(c.out)) c.out = c.c_dtype = DType::kF32;
+    c.activation.kind = static_cast<ActivationKind>(kind);
+    c.n = 2 * 23;
+    c.preactivation = kind % 2 == 0;
+    for (GateLayout layout : {GateLayout::kConcatenated, GateLayout::kInterleaved}) {
+      c.activation.layout = layout;
+      cases.push_back(c);
+      if (!c.activation.gated()) break;
+    }
+    c.activation.limit = 0.75;  // so that some values are beyond it
+    c.transpose_rhs = true;
+    c.preactivation = !c.preactivation;
+    c.bias = Presence::kTensor;
+    c.row_scale = c.bias_scale = kind > 4;
+    c.alpha = Scalars::kPerGroup;
+    cases.push_back(c);
+    // Wide enough for several tiles, odd and even halves.
+    if (kind != 2 && kind != 5 && kind != 8) continue;
+    for (int64_t half : {136, 129}) {
+      Case wide = with_sizes(c, {3, 70, 0, 20}, 5);
+      wide.k = 40;
+      wide.n = 2 * half;
+      wide.transpose_rhs = kind % 2 == 0;
+      wide.activation.layout = kind % 3 == 0 ? GateLayout::kInterleaved : GateLayout::kConcatenated;
+      cases.push_back(wide);
+      wide.bias = Presence::kAbsent;
+      wide.row_scale = wide.bias_scale = false;
+      wide.alpha = Scalars::kDefault;
+      wide.transpose_rhs = !wide.transpose_rhs;
+      wide.lhs_rows = 50;
+      cases.push_back(wide);
+    }
+  }
+  Case sharded = cases.back();
+  sharded.group_offset = 1;
+  sharded.num_local_groups = 2;
+  cases.push_back(sharded);
+  return check_all(subject, cases);
+}
+
 Failures packed_weights(const Subject& subject, const DTypes& types) {
   std::vector<Case> cases;
   for (bool transposed : {false, true}) {

@@ -19,6 +19,7 @@ TEST_P(GmmContract, PointerLists) { expect(gmm::pointer_lists); }
 TEST_P(GmmContract, SizesOfEveryType) { expect(gmm::sizes_of_every_type); }
 TEST_P(GmmContract, NanStaysInItsGroup) { expect(gmm::nan_stays_in_its_group); }
 TEST_P(GmmContract, EmptyThings) { expect(gmm::empty_things); }
+TEST_P(GmmContract, Activations) { expect(gmm::activations); }
 TEST_P(GmmContract, RowsByIndex) { expect(gmm::rows_by_index); }
 TEST_P(GmmContract, PackedWeights) { expect(gmm::packed_weights); }
 TEST_P(GmmContract, AnyNumberOfGroups) { expect(gmm::any_number_of_groups); }

@@ -116,7 +116,8 @@ void set_scalars(CArgs* c, const Args& args, const Tensor& alpha, const Tensor& 
 
 CResult call_through_c(const GmmArgs& args) {
   const Tensor lhs(args.lhs), alpha(args.alpha.per_group), beta(args.beta.per_group),
-      bias_scale(args.bias_scale), row_scale(args.row_scale), lhs_rows(args.lhs_rows);
+      bias_scale(args.bias_scale), row_scale(args.row_scale), lhs_rows(args.lhs_rows),
+      preactivation(args.preactivation);
   const Grouped rhs(args.rhs), out(args.out), c(args.c), bias(args.bias);
   const cadre_call_options options = to_c(args.options);
   cadre_gmm_args given;
@@ -134,6 +135,10 @@ CResult call_through_c(const GmmArgs& args) {
   given.bias_scale = bias_scale.get();
   given.row_scale = row_scale.get();
   given.lhs_rows = lhs_rows.get();
+  given.activation = {static_cast<int32_t>(args.activation.kind),
+                      static_cast<int32_t>(args.activation.layout), args.activation.alpha,
+                      args.activation.limit, args.activation.up_offset};
+  given.preactivation = preactivation.get();
   return with_context([&](cadre_context* context) { return cadre_gmm(context, &given); });
 }
 

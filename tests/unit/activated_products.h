@@ -124,8 +124,11 @@ class ActivatedProducts {
       for (int64_t j = 0; j < shape.result_cols; ++j) {
         const int64_t gate = interleaved ? 2 * j : j;
         const int64_t up = interleaved ? 2 * j + 1 : j + shape.result_cols;
-        const double x = load_as_double(sums.data(), exact, i * n + gate);
-        const double y = activation.gated() ? load_as_double(sums.data(), exact, i * n + up) : 0.0;
+        const auto input = [&](int64_t col) {
+          return load_as_double(expected_pre.data(), out_dtype_, i * n + col);
+        };
+        const double x = input(gate);
+        const double y = activation.gated() ? input(up) : 0.0;
         store_rounded(
             expected.data(), out_dtype_, i * stride + j,
             f32 ? activated<float>(activation, x, y) : activated<double>(activation, x, y));

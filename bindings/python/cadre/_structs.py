@@ -114,6 +114,16 @@ _SCALARS = [
 ]
 
 
+class Activation(ctypes.Structure):
+    _fields_ = [
+        ("kind", c_int32),
+        ("layout", c_int32),
+        ("alpha", c_double),
+        ("limit", c_double),
+        ("up_offset", c_double),
+    ]
+
+
 class GmmArgs(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -130,6 +140,8 @@ class GmmArgs(ctypes.Structure):
         ("bias_scale", POINTER(Tensor)),
         ("row_scale", POINTER(Tensor)),
         ("lhs_rows", POINTER(Tensor)),
+        ("activation", Activation),
+        ("preactivation", POINTER(Tensor)),
         *_GROUP_OFFSET,
         ("packed_rhs", c_void_p),
         ("options", POINTER(CallOptions)),
@@ -202,6 +214,7 @@ C_NAMES = {
     GroupedTensor: ("cadre_grouped_tensor", None),
     ContextOptions: ("cadre_context_options", "cadre_context_options_init"),
     CallOptions: ("cadre_call_options", "cadre_call_options_init"),
+    Activation: ("cadre_activation", None),
     GmmArgs: ("cadre_gmm_args", "cadre_gmm_args_init"),
     TgmmArgs: ("cadre_tgmm_args", "cadre_tgmm_args_init"),
     GroupedGemmArgs: ("cadre_grouped_gemm_args", "cadre_grouped_gemm_args_init"),

@@ -1,5 +1,5 @@
 // The epilogue with an activation: sums are scaled and biased, written as the pre-activation if
-// that is asked for, activated in the same precision and rounded once into D. For the files
+// that is asked for, activated in the precision of the sums and rounded into D. For the files
 // activated_<isa>.cc only: their loops are turned into vector code by the compiler.
 #pragma once
 
@@ -25,7 +25,31 @@ struct alignas(64) PanelRow {
   }
 };
 
-// row_scale * (alpha * acc + bias_scale * bias) of one row of a panel. Tiles and bias are whole
+// What is left of lanes that pass through the type of the result.
+template <class V, class T>
+typename V::Reg through(typename V::Reg x) {
+  T rounded[V::kLanes];
+  V::store(rounded, x, V::kLanes);
+  asm volatile("" ::"r"(rounded) : "memory");  // GCC 12 folds f64 -> f32 -> f64 of two lanes away
+  return V::load(rounded, V::kLanes);
+}
+
+template <class V>
+typename V::Reg rounded_to(DType dtype, typename V::Reg x) {
+  switch (dtype) {
+    case DType::kBF16:
+      return through<V, Bf16>(x);
+    case DType::kF16:
+      return through<V, F16>(x);
+    case DType::kF32:
+      return sizeof(typename V::Elem) == 4 ? x : through<V, float>(x);
+    default:
+      return x;
+  }
+}
+
+// row_scale * (alpha * acc + bias_scale * bias) of one row of a panel, rounded to D's type, so that
+// the activation is one of the pre-activation as it is saved. Tiles and bias are whole
 // panels, whatever of them is used.
 template <class V, class Acc, int kNr>
 struct Sums {
@@ -53,7 +77,7 @@ struct Sums {
         x = V::add(x, V::mul(V::set1(bias_scale), lanes));
       }
       if (e.row_scale.data) x = V::mul(V::set1(row_scale), x);
-      V::store(result.x + j, x);
+      V::store(result.x + j, rounded_to<V>(e.d.dtype, x));
     }
     return result;
   }

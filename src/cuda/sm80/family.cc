@@ -285,6 +285,9 @@ class PortableFamily final : public cuda::KernelFamily {
       return Status::unsupported(text("needs compute capability 8.0, ", device.name, " has ",
                                       device.major, ".", device.minor));
     }
+    if (problem.epilogue.activates()) {
+      return Status::unsupported("applies no activation in the epilogue");
+    }
     if (is_fp8(problem.lhs.dtype) || is_fp8(problem.rhs.dtype)) {
       return Status::unsupported("takes no fp8 operands");
     }

@@ -82,6 +82,7 @@ std::string refuse_operand(std::string_view name, const plan::OperandLayout& lay
 
 std::string refuse(const plan::Problem& problem) {
   if (problem.op != plan::Op::kGmm) return "computes gmm alone";
+  if (problem.epilogue.activates()) return "applies no activation in the epilogue";
   const DType dtype = problem.lhs.dtype;
   if (dtype != problem.rhs.dtype || (dtype != DType::kBF16 && dtype != DType::kF16)) {
     return "lhs and rhs must both be bf16 or both be f16";
