@@ -249,7 +249,7 @@ typedef struct cadre_gmm_args {
   const void* group_offset_on_device; /* one integer of group_offset_dtype; NULL: the host value */
   cadre_dtype group_offset_dtype;
   const cadre_packed_weights* packed_rhs; /* made of rhs, which must still be given; or NULL */
-  const cadre_call_options* options; /* NULL: defaults */
+  const cadre_call_options* options;      /* NULL: defaults */
 } cadre_gmm_args;
 
 CADRE_API void cadre_gmm_args_init(cadre_gmm_args* args, size_t struct_size);
@@ -512,18 +512,19 @@ typedef struct cadre_moe_mlp_args {
   int64_t group_offset;
   const void* group_offset_on_device; /* an integer there takes the place of group_offset */
   cadre_dtype group_offset_dtype;
-  const cadre_tensor* preact; /* [m, 2i]: written by forward (NULL in inference), read by backward */
+  const cadre_tensor*
+      preact; /* [m, 2i]: written by forward (NULL in inference), read by backward */
   /* Forward. */
   const cadre_tensor* shared;   /* [t, h], or NULL */
   const cadre_tensor* residual; /* [t, h], or NULL */
   const cadre_tensor* out;      /* [t, h] */
   /* Backward: every gradient may be NULL. */
-  const cadre_tensor* dout;          /* [t, h] */
-  const cadre_tensor* dx;            /* [t, h] */
-  const cadre_tensor* dweights;      /* [t, top_k] */
-  const cadre_grouped_tensor* dw13;  /* the shape of w13 */
-  const cadre_grouped_tensor* dw2;   /* the shape of w2 */
-  double dw_beta;                    /* 0 replaces dw13 and dw2, 1 adds to them */
+  const cadre_tensor* dout;         /* [t, h] */
+  const cadre_tensor* dx;           /* [t, h] */
+  const cadre_tensor* dweights;     /* [t, top_k] */
+  const cadre_grouped_tensor* dw13; /* the shape of w13 */
+  const cadre_grouped_tensor* dw2;  /* the shape of w2 */
+  double dw_beta;                   /* 0 replaces dw13 and dw2, 1 adds to them */
   const cadre_tensor* dw_beta_per_group;
   const cadre_grouped_tensor* dbias13; /* [g, 2i] */
   const cadre_grouped_tensor* dbias2;  /* [g, h] */
