@@ -21,21 +21,38 @@ struct PermuteArguments {
   int32_t* fault;
 };
 
+/// Loads of a lane that are on their way before the first store: nothing tells the compiler that x
+/// and out are apart, so it would wait for each.
+constexpr int kUnitsAhead = 8;
+
 template <typename Unit>
 __global__ void __launch_bounds__(kThreads)
     permute_kernel(const __grid_constant__ PermuteArguments args) {
   const int64_t lane = threadIdx.x % 32;
   const int64_t warps = int64_t{gridDim.x} * (kThreads / 32);
-  for (int64_t row = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32; row < args.m;
-       row += warps) {
-    const int64_t from = checked_row(args.source_row.at(row), args.t, args.fault);
+  int64_t row = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
+  int64_t index = row < args.m ? args.source_row.at(row) : -1;
+  for (; row < args.m; row += warps) {
+    const int64_t from = checked_row(index, args.t, args.fault);
+    if (row + warps < args.m) index = args.source_row.at(row + warps);
     const char* x = args.x + from * args.x_row_bytes;
     char* out = args.out + row * args.out_row_bytes;
-#pragma unroll 8
-    for (int64_t unit = lane; unit < args.units; unit += 32) {
-      Unit value{};
-      if (from >= 0) value = *reinterpret_cast<const Unit*>(x + unit * args.x_unit_bytes);
-      *reinterpret_cast<Unit*>(out + unit * args.out_unit_bytes) = value;
+    for (int64_t first = lane; first < args.units; first += 32 * kUnitsAhead) {
+      Unit values[kUnitsAhead] = {};
+#pragma unroll
+      for (int i = 0; i < kUnitsAhead; ++i) {
+        const int64_t unit = first + 32 * i;
+        if (from >= 0 && unit < args.units) {
+          values[i] = *reinterpret_cast<const Unit*>(x + unit * args.x_unit_bytes);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kUnitsAhead; ++i) {
+        const int64_t unit = first + 32 * i;
+        if (unit < args.units) {
+          *reinterpret_cast<Unit*>(out + unit * args.out_unit_bytes) = values[i];
+        }
+      }
     }
   }
 }

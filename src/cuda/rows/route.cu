@@ -1,6 +1,7 @@
-// route: a stable counting sort in three steps, each a kernel: every warp counts its chunk of
-// slots, one block sums the counters, every warp places its chunk. Counters are sums of ones, so
-// the order of the atomics in them leaves no trace.
+// route: a stable counting sort in three steps: every warp counts its chunk of slots, one block
+// sums the counters, every warp places its chunk. Each step is a kernel; where there are few slots
+// one block takes all three. Counters are sums of ones, so the order of the atomics in them leaves
+// no trace.
 #include "cuda/rows/indices.cuh"
 #include "cuda/rows/launchers.h"
 #include "cuda/rows/route_plan.h"
@@ -11,6 +12,11 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kScanThreads = 1024;
 constexpr int kScanItems = 8;
+/// Ids of a lane that are on their way before the first is looked at.
+constexpr int kIdsAhead = 4;
+/// With more experts than this a warp's counters stay in global memory.
+constexpr int64_t kMostSharedExperts = 2048;
+static_assert(kScanThreads / 32 == RoutePlan::kWarpsOfBlock);
 
 struct RouteArguments {
   RoutePlan plan;
@@ -20,39 +26,69 @@ struct RouteArguments {
   uint32_t* num_rows;  ///< rows of all experts together
 };
 
-__device__ __forceinline__ int64_t chunk_of_warp() {
-  return int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+/// The counters of one chunk, wherever they lie.
+struct ChunkCounters {
+  uint32_t* first;
+  int64_t stride;  ///< from one expert to the next
+
+  __device__ __forceinline__ uint32_t& of(int64_t expert) const { return first[expert * stride]; }
+};
+
+__device__ __forceinline__ ChunkCounters counters_of(const RouteArguments& args, int64_t chunk) {
+  return {args.counters + chunk, args.plan.chunks};
+}
+
+/// There are fewer than 2^32 slots: a division of 32 bits.
+struct SlotPlace {
+  int64_t token;
+  int64_t j;
+};
+__device__ __forceinline__ SlotPlace place_of(const RouteArguments& args, int64_t slot) {
+  const auto top_k = static_cast<uint32_t>(args.top_k);
+  const uint32_t token = static_cast<uint32_t>(slot) / top_k;
+  return {token, static_cast<uint32_t>(slot) - token * top_k};
 }
 
 /// The expert of a slot; -1 where it is dropped.
 __device__ __forceinline__ int64_t expert_of(const RouteArguments& args, int64_t slot) {
-  const int64_t id = args.ids.at(slot / args.top_k, slot % args.top_k);
+  const SlotPlace place = place_of(args, slot);
+  const int64_t id = args.ids.at(place.token, place.j);
   return id >= 0 && id < args.plan.num_experts ? id : -1;
 }
 
-/// The slots of a warp's chunk, 32 at a time: f(slot, expert) with expert -1 for lanes without one.
+/// The slots of a warp's chunk, 32 at a time: f(slot, expert, real) with expert -1 for lanes
+/// without one. All lanes call it together.
 template <typename F>
 __device__ __forceinline__ void walk_chunk(const RouteArguments& args, int64_t chunk, F f) {
   const int64_t begin = chunk * args.plan.slots_of_chunk;
   const int64_t end = min(begin + args.plan.slots_of_chunk, args.plan.slots);
-  for (int64_t first = begin; first < end; first += 32) {
-    const int64_t slot = first + threadIdx.x % 32;
-    f(slot, slot < end ? expert_of(args, slot) : -1, slot < end);
+  for (int64_t first = begin; first < end; first += 32 * kIdsAhead) {
+    int64_t experts[kIdsAhead];
+#pragma unroll
+    for (int i = 0; i < kIdsAhead; ++i) {
+      const int64_t slot = first + 32 * i + threadIdx.x % 32;
+      experts[i] = slot < end ? expert_of(args, slot) : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kIdsAhead; ++i) {
+      if (first + 32 * i >= end) break;
+      const int64_t slot = first + 32 * i + threadIdx.x % 32;
+      f(slot, experts[i], slot < end);
+    }
   }
 }
 
-__global__ void __launch_bounds__(kWarps * 32)
-    count_kernel(const __grid_constant__ RouteArguments args) {
-  const int64_t chunk = chunk_of_warp();
-  if (chunk >= args.plan.chunks) return;
+/// Adds a chunk's slots to its counters, which are zero.
+__device__ __forceinline__ void count_chunk(const RouteArguments& args, int64_t chunk,
+                                            const ChunkCounters& counters) {
   walk_chunk(args, chunk, [&](int64_t, int64_t expert, bool) {
-    if (expert >= 0) atomicAdd(&args.counters[expert * args.plan.chunks + chunk], 1u);
+    if (expert >= 0) atomicAdd(&counters.of(expert), 1u);
   });
 }
 
-/// Turns counters into their exclusive sums, in place, and writes the group sizes.
-__global__ void __launch_bounds__(kScanThreads)
-    scan_kernel(const __grid_constant__ RouteArguments args) {
+/// Turns counters into their exclusive sums, in place, and writes the group sizes. All threads of a
+/// block of kScanThreads.
+__device__ __forceinline__ void scan_counters(const RouteArguments& args) {
   __shared__ uint32_t warp_sums[kScanThreads / 32];
   const int64_t total = args.plan.counters();
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -97,27 +133,24 @@ __global__ void __launch_bounds__(kScanThreads)
   if (threadIdx.x == 0) *args.num_rows = before;
 }
 
-/// Slots of one expert among 32 take consecutive rows, in the order of their lanes.
-__global__ void __launch_bounds__(kWarps * 32)
-    place_kernel(const __grid_constant__ RouteArguments args) {
-  const int64_t chunk = chunk_of_warp();
-  if (chunk >= args.plan.chunks) return;
+/// Slots of one expert among 32 take consecutive rows, in the order of their lanes. `counters` hold
+/// the next row of each expert.
+__device__ __forceinline__ void place_chunk(const RouteArguments& args, int64_t chunk,
+                                            const ChunkCounters& counters) {
   const unsigned lane = threadIdx.x % 32;
   walk_chunk(args, chunk, [&](int64_t slot, int64_t expert, bool real) {
     const unsigned peers = __match_any_sync(0xffffffffu, expert);
     int64_t row = -1;
-    if (expert >= 0) {
-      uint32_t* counter = &args.counters[expert * args.plan.chunks + chunk];
-      row = int64_t{*counter} + __popc(peers & ((1u << lane) - 1));
-    }
+    if (expert >= 0) row = int64_t{counters.of(expert)} + __popc(peers & ((1u << lane) - 1));
     __syncwarp();
     if (expert >= 0 && (peers >> lane) == 1u) {  // the last of its peers
-      args.counters[expert * args.plan.chunks + chunk] = static_cast<uint32_t>(row) + 1;
+      counters.of(expert) = static_cast<uint32_t>(row) + 1;
     }
     __syncwarp();
     if (!real) return;
-    args.slot_row.set(slot / args.top_k, slot % args.top_k, row);
-    if (row >= 0) args.source_row.set(row, 0, slot / args.top_k);
+    const SlotPlace place = place_of(args, slot);
+    args.slot_row.set(place.token, place.j, row);
+    if (row >= 0) args.source_row.set(row, 0, place.token);
   });
   // Rows that belong to nobody: this warp's share of them.
   const int64_t begin = chunk * args.plan.slots_of_chunk;
@@ -125,6 +158,106 @@ __global__ void __launch_bounds__(kWarps * 32)
   for (int64_t row = max(begin, int64_t{*args.num_rows}) + lane; row < end; row += 32) {
     args.source_row.set(row, 0, -1);
   }
+}
+
+/// A warp's own counters in shared memory: num_experts words for each warp of the block.
+__device__ __forceinline__ ChunkCounters shared_counters(const RouteArguments& args) {
+  extern __shared__ uint32_t words[];
+  return {words + threadIdx.x / 32 * args.plan.num_experts, 1};
+}
+
+__device__ __forceinline__ int64_t chunk_of_warp() {
+  return int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+}
+
+template <bool kShared>
+__global__ void __launch_bounds__(kWarps * 32)
+    count_kernel(const __grid_constant__ RouteArguments args) {
+  const int64_t chunk = chunk_of_warp();
+  if (chunk >= args.plan.chunks) return;
+  const ChunkCounters all = counters_of(args, chunk);
+  if constexpr (!kShared) {
+    count_chunk(args, chunk, all);
+  } else {
+    const ChunkCounters mine = shared_counters(args);
+    const int64_t lane = threadIdx.x % 32;
+    for (int64_t expert = lane; expert < args.plan.num_experts; expert += 32) mine.of(expert) = 0;
+    __syncwarp();
+    count_chunk(args, chunk, mine);
+    __syncwarp();
+    for (int64_t expert = lane; expert < args.plan.num_experts; expert += 32) {
+      all.of(expert) = mine.of(expert);
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kScanThreads)
+    scan_kernel(const __grid_constant__ RouteArguments args) {
+  scan_counters(args);
+}
+
+template <bool kShared>
+__global__ void __launch_bounds__(kWarps * 32)
+    place_kernel(const __grid_constant__ RouteArguments args) {
+  const int64_t chunk = chunk_of_warp();
+  if (chunk >= args.plan.chunks) return;
+  const ChunkCounters all = counters_of(args, chunk);
+  if constexpr (!kShared) {
+    place_chunk(args, chunk, all);
+  } else {
+    const ChunkCounters mine = shared_counters(args);
+    for (int64_t expert = threadIdx.x % 32; expert < args.plan.num_experts; expert += 32) {
+      mine.of(expert) = all.of(expert);
+    }
+    __syncwarp();
+    place_chunk(args, chunk, mine);
+  }
+}
+
+/// All three steps, with a chunk for each warp.
+__global__ void __launch_bounds__(kScanThreads)
+    route_kernel(const __grid_constant__ RouteArguments given) {
+  __shared__ uint32_t counters[RoutePlan::kMostSharedCounters];
+  __shared__ uint32_t num_rows;
+  RouteArguments args = given;
+  args.counters = counters;
+  args.num_rows = &num_rows;
+  const int64_t chunk = threadIdx.x / 32;
+  for (int64_t i = threadIdx.x; i < args.plan.counters(); i += kScanThreads) counters[i] = 0;
+  __syncthreads();
+  if (chunk < args.plan.chunks) count_chunk(args, chunk, counters_of(args, chunk));
+  __syncthreads();
+  scan_counters(args);
+  __syncthreads();
+  if (chunk < args.plan.chunks) place_chunk(args, chunk, counters_of(args, chunk));
+}
+
+template <bool kShared>
+Status launch_steps(const cuda::Launch& launch, const RouteArguments& args) {
+  const RoutePlan& plan = args.plan;
+  if constexpr (!kShared) {
+    const auto bytes = static_cast<size_t>(plan.counters()) * sizeof(uint32_t);
+    if (const cudaError_t error = cudaMemsetAsync(args.counters, 0, bytes, launch.stream);
+        error != cudaSuccess) {
+      return cuda::cuda_failure("route: clearing the counters", error);
+    }
+  }
+  const auto shared_bytes =
+      kShared ? static_cast<unsigned>(kWarps * plan.num_experts * int64_t{sizeof(uint32_t)}) : 0u;
+  const cuda::GridShape chunks{.blocks = static_cast<unsigned>((plan.chunks + kWarps - 1) / kWarps),
+                               .threads = kWarps * 32,
+                               .shared_bytes = shared_bytes};
+  if (Status status =
+          cuda::launch_kernel(launch, "sm80/route", count_kernel<kShared>, chunks, args);
+      !status.ok()) {
+    return status;
+  }
+  if (Status status = cuda::launch_kernel(launch, "sm80/route", scan_kernel,
+                                          {.blocks = 1, .threads = kScanThreads}, args);
+      !status.ok()) {
+    return status;
+  }
+  return cuda::launch_kernel(launch, "sm80/route", place_kernel<kShared>, chunks, args);
 }
 
 }  // namespace
@@ -141,21 +274,12 @@ Status launch_route(const cuda::Launch& launch, const RouteArgs& call) {
                             .slot_row = IndexView::of(call.slot_row),
                             .counters = scratch + 1,
                             .num_rows = scratch};
-  const auto counters = static_cast<size_t>(plan.counters() + 1) * sizeof(uint32_t);
-  if (const cudaError_t error = cudaMemsetAsync(scratch, 0, counters, launch.stream);
-      error != cudaSuccess) {
-    return cuda::cuda_failure("route: clearing the counters", error);
+  if (plan.one_block) {
+    return cuda::launch_kernel(launch, "sm80/route", route_kernel,
+                               {.blocks = 1, .threads = kScanThreads}, args);
   }
-  const auto blocks = static_cast<unsigned>((plan.chunks + kWarps - 1) / kWarps);
-  const cuda::GridShape chunks{.blocks = blocks, .threads = kWarps * 32};
-  if (slots > 0) {
-    Status status = cuda::launch_kernel(launch, "sm80/route", count_kernel, chunks, args);
-    if (!status.ok()) return status;
-  }
-  Status status = cuda::launch_kernel(launch, "sm80/route", scan_kernel,
-                                      {.blocks = 1, .threads = kScanThreads}, args);
-  if (!status.ok() || slots == 0) return status;
-  return cuda::launch_kernel(launch, "sm80/route", place_kernel, chunks, args);
+  return plan.num_experts <= kMostSharedExperts ? launch_steps<true>(launch, args)
+                                                : launch_steps<false>(launch, args);
 }
 
 }  // namespace cadre::rows
