@@ -56,8 +56,8 @@ struct MoeMlpForwardArgs {
   TensorView shared{};    ///< [t, h]: added to the result, or not given
   TensorView residual{};  ///< [t, h]: added to the result, or not given
   TensorView out{};       ///< [t, h], written
-  /// [m, 2i], written: what backward() needs. Not given in inference, and not written anywhere but
-  /// in the workspace then.
+  /// [m, 2i] of x's type, written: what backward() needs. Not given in inference, where kernels
+  /// that activate in their epilogue never write it anywhere.
   TensorView preact{};
   CallOptions options{};
 };

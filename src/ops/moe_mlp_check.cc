@@ -189,6 +189,10 @@ Status check_moe_forward(const MoeMlpWeights& weights, const MoeMlpOptions& opti
   check_rows(checker, {"residual", args.residual}, token, *dims);
   check_rows(checker, preact,
              {options.activation.gated() ? "[m, 2i]" : "[m, i]", dims->m, dims->full}, *dims);
+  if (args.preact.given()) {
+    checker.expect(args.preact.dtype == args.x.dtype, "preact.dtype", name_of(args.preact.dtype),
+                   "x.dtype = ", name_of(args.x.dtype));
+  }
   check_call_options(checker, args.options);
   if (!checker.ok()) return checker.status();
   std::vector<NamedSpans> others = {{"x", spans_of(args.x)},

@@ -143,15 +143,17 @@ OpSteps MoePasses::forward(const MoeMlpForwardArgs& args, Scratch& scratch) cons
   // The first product has read its rows when the second writes.
   const TensorView y = pass.room(dtype, dims.h);
   const Rows tokens = pass.tokens("x", args.x, [&] { return y; });
-  const TensorView preact = args.preact.given() ? args.preact : pass.room(dtype, dims.full);
-  const TensorView inner = pass.room(dtype, dims.i);
-  GmmArgs first = pass.product(tokens, weights.w13, preact);
+  // Without an activation the pre-activation is the second product's input itself.
+  const bool activates = options.activation.kind != ActivationKind::kNone;
+  const TensorView inner =
+      !activates && args.preact.given() ? args.preact : pass.room(dtype, dims.i);
+  GmmArgs first = pass.product(tokens, weights.w13, inner);
   first.transpose_rhs = !weights.transposed;
   first.bias = weights.bias13;
+  first.activation = options.activation;
+  if (activates) first.preactivation = args.preact;
   first.packed_rhs = weights.packed_w13;
   pass.add("w13", first);
-  pass.add("activation",
-           ActivateArgs{.preact = preact, .activation = options.activation, .out = inner});
   GmmArgs second = pass.product({inner, {}}, weights.w2, y);
   second.transpose_rhs = !weights.transposed;
   second.bias = weights.bias2;

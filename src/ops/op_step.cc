@@ -10,7 +10,6 @@ Status run(Context& context, const OpStep& step) {
       plan::EachOf{[&](const PermuteArgs& args) { return permute(context, args); },
                    [&](const CombineArgs& args) { return combine(context, args); },
                    [&](const CombineGradArgs& args) { return combine_grad(context, args); },
-                   [&](const ActivateArgs& args) { return activate(context, args); },
                    [&](const ActivateGradArgs& args) { return activate_grad(context, args); },
                    [&](const GmmArgs& args) { return gmm(context, args); },
                    [&](const TgmmArgs& args) { return tgmm(context, args); },
@@ -26,7 +25,6 @@ Status workspace_size(Context& context, const OpStep& step, size_t* bytes) {
           [&](const CombineGradArgs& args) {
             return combine_grad_workspace_size(context, args, bytes);
           },
-          [&](const ActivateArgs& args) { return activate_workspace_size(context, args, bytes); },
           [&](const ActivateGradArgs& args) {
             return activate_grad_workspace_size(context, args, bytes);
           },

@@ -19,8 +19,8 @@ namespace cadre::ops {
 
 struct OpStep {
   std::string_view what;  ///< what of the layer it computes, for errors
-  std::variant<PermuteArgs, CombineArgs, CombineGradArgs, ActivateArgs, ActivateGradArgs, GmmArgs,
-               TgmmArgs, BiasGradArgs>
+  std::variant<PermuteArgs, CombineArgs, CombineGradArgs, ActivateGradArgs, GmmArgs, TgmmArgs,
+               BiasGradArgs>
       call;
 
   void set_options(const CallOptions& options) {

@@ -178,6 +178,8 @@ TEST(MoeMlpErrors, Forward) {
           c.forward.preact = Memory::f32(m.preact, {kRows, kInner});
         },
         "moe_mlp: preact.shape = [8, 5], expected [m, 2i] = [8, 10]"},
+       {[](Call& c, Memory&) { c.forward.preact.dtype = DType::kBF16; },
+        "moe_mlp: preact.dtype = bf16, expected x.dtype = f32"},
        {[](Call& c, Memory&) { c.forward.out = {}; },
         "moe_mlp: out = nothing, expected a tensor of rank 2"},
        {[](Call& c, Memory&) { c.forward.out = c.forward.x; },
