@@ -317,6 +317,7 @@ STABLE_TORCH_LIBRARY(cadre, m) {
   for (const char* schema : cadre_torch::kRowOpSchemas) m.def(schema);
   m.def(cadre_torch::kMoeMlpSchema);
   m.def(cadre_torch::kMoeMlpGradSchema);
+  m.def(cadre_torch::kMoeMlpGradIntoSchema);
 }
 
 #define CADRE_TORCH_KERNELS(m)                                                 \
@@ -339,6 +340,7 @@ STABLE_TORCH_LIBRARY(cadre, m) {
   m.impl("combine_grad", TORCH_BOX(&cadre_torch::combine_grad));               \
   m.impl("moe_mlp", TORCH_BOX(&cadre_torch::moe_mlp));                         \
   m.impl("moe_mlp_grad", TORCH_BOX(&cadre_torch::moe_mlp_grad));               \
+  m.impl("moe_mlp_grad_into", TORCH_BOX(&cadre_torch::moe_mlp_grad_into));     \
   m.impl("grouped_gemm", TORCH_BOX(&cadre_torch::grouped_gemm));               \
   m.impl("grouped_gemm_out", TORCH_BOX(&cadre_torch::grouped_gemm_out))
 

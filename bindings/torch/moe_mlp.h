@@ -21,7 +21,18 @@ constexpr const char* kMoeMlpSchema = "moe_mlp(" CADRE_TORCH_EXPERTS
 constexpr const char* kMoeMlpGradSchema =
     "moe_mlp_grad(" CADRE_TORCH_EXPERTS ", Tensor preact, Tensor dout, bool[] wanted) -> Tensor[]";
 
+/// All gradients into given tensors, one or none in each list but those of the weights, to which
+/// dw_beta times what they hold is added. phase: a BackwardPhase.
+constexpr const char* kMoeMlpGradIntoSchema =
+    "moe_mlp_grad_into(" CADRE_TORCH_EXPERTS
+    ", Tensor preact, Tensor dout, float dw_beta, int phase, Tensor(a!)[] dx, "
+    "Tensor(b!)[] dweights, Tensor(c!)[] dw13, Tensor(d!)[] dw2, Tensor(e!)[] dbias13, "
+    "Tensor(f!)[] dbias2, Tensor(g!)[] d_preact, Tensor(h!)[] activated) -> ()";
+
 #undef CADRE_TORCH_EXPERTS
+
+/// kWithoutWeights writes d_preact and activated for a later kWeightsAlone.
+enum BackwardPhase : int64_t { kWhole = 0, kWithoutWeights = 1, kWeightsAlone = 2 };
 
 /// What both passes are told; the arrays and views that the struct points to.
 class ExpertsCall {
@@ -71,8 +82,6 @@ class ExpertsCall {
   int64_t preact_columns() const {
     return args.transposed != 0 ? (*w13_).cols.uniform : (*w13_).rows.uniform;
   }
-  const cadre_grouped_tensor& w13() const { return *w13_; }
-  const cadre_grouped_tensor& w2() const { return *w2_; }
 
   /// On a GPU with a workspace of torch's, which is never smaller than what the ops share.
   void run(Call<cadre_moe_mlp_args> call, WorkspaceSize<cadre_moe_mlp_args> workspace_size) {
@@ -132,6 +141,55 @@ inline std::tuple<Tensor, Tensor> moe_mlp(Tensor x, std::vector<Tensor> w13, std
   return {out, preact};
 }
 
+inline OptionalTensor first_of(const std::vector<Tensor>& tensors) {
+  return tensors.empty() ? OptionalTensor() : OptionalTensor(tensors[0]);
+}
+
+inline void moe_mlp_grad_into(Tensor x, std::vector<Tensor> w13, std::vector<Tensor> w2,
+                              std::vector<Tensor> bias13, std::vector<Tensor> bias2,
+                              Tensor group_sizes, Tensor source_row, Tensor slot_row,
+                              OptionalTensor weights, OptionalTensor group_offset_tensor,
+                              int64_t group_offset, bool transposed, int64_t activation,
+                              bool interleaved, std::vector<double> clamp, bool weights_on_input,
+                              Tensor preact, Tensor dout, double dw_beta, int64_t phase,
+                              std::vector<Tensor> dx, std::vector<Tensor> dweights,
+                              std::vector<Tensor> dw13, std::vector<Tensor> dw2,
+                              std::vector<Tensor> dbias13, std::vector<Tensor> dbias2,
+                              std::vector<Tensor> d_preact, std::vector<Tensor> activated) {
+  constexpr auto kMatrices = GroupedView::Form::kMatrices;
+  constexpr auto kVectors = GroupedView::Form::kVectors;
+  const Groups groups{group_sizes, false, group_offset_tensor, group_offset};
+  ExpertsCall experts(x, w13, w2, bias13, bias2, groups, source_row, slot_row, weights);
+  experts.set_activation(activation, interleaved, clamp);
+  const cadre_tensor preact_view = view(preact);
+  const cadre_tensor dout_view = view(dout);
+  const OptionalView dx_view(first_of(dx));
+  const OptionalView dweights_view(first_of(dweights));
+  const OptionalView d_preact_view(first_of(d_preact));
+  const OptionalView activated_view(first_of(activated));
+  const GroupedView dw13_view("moe_mlp", "dw13", dw13, kMatrices);
+  const GroupedView dw2_view("moe_mlp", "dw2", dw2, kMatrices);
+  const GroupedView dbias13_view("moe_mlp", "dbias13", dbias13, kVectors);
+  const GroupedView dbias2_view("moe_mlp", "dbias2", dbias2, kVectors);
+  cadre_moe_mlp_args& args = experts.args;
+  args.transposed = transposed;
+  args.weights_on_input = weights_on_input;
+  args.delay_wgrad = phase != kWhole;
+  args.preact = &preact_view;
+  args.dout = &dout_view;
+  args.dx = dx_view.get();
+  args.dweights = dweights_view.get();
+  args.dw13 = dw13_view.get();
+  args.dw2 = dw2_view.get();
+  args.dw_beta = dw_beta;
+  args.dbias13 = dbias13_view.get();
+  args.dbias2 = dbias2_view.get();
+  args.d_preact = d_preact_view.get();
+  args.activated = activated_view.get();
+  experts.run(phase == kWeightsAlone ? cadre_moe_mlp_backward_dw : cadre_moe_mlp_backward,
+              cadre_moe_mlp_backward_workspace_size);
+}
+
 inline std::vector<Tensor> moe_mlp_grad(Tensor x, std::vector<Tensor> w13, std::vector<Tensor> w2,
                                         std::vector<Tensor> bias13, std::vector<Tensor> bias2,
                                         Tensor group_sizes, Tensor source_row, Tensor slot_row,
@@ -140,59 +198,36 @@ inline std::vector<Tensor> moe_mlp_grad(Tensor x, std::vector<Tensor> w13, std::
                                         bool interleaved, std::vector<double> clamp,
                                         bool weights_on_input, Tensor preact, Tensor dout,
                                         std::vector<bool> wanted) {
-  const Groups groups{group_sizes, false, group_offset_tensor, group_offset};
-  ExpertsCall experts(x, w13, w2, bias13, bias2, groups, source_row, slot_row, weights);
-  experts.args.transposed = transposed;
-  experts.args.weights_on_input = weights_on_input;
-  experts.set_activation(activation, interleaved, clamp);
-  const cadre_tensor preact_view = view(preact);
-  const cadre_tensor dout_view = view(dout);
-  experts.args.preact = &preact_view;
-  experts.args.dout = &dout_view;
-
+  if (wanted.size() != 6) fail(CADRE_INVALID, "moe_mlp: len(wanted), expected 6");
+  const auto like = [](const Tensor& tensor) {
+    return std::vector<int64_t>(tensor.sizes().begin(), tensor.sizes().end());
+  };
+  // The gradient of all groups' parameters is one tensor, whatever form these have.
+  const auto stacked = [&](const std::vector<Tensor>& tensors, int64_t rank) {
+    std::vector<int64_t> shape = like(tensors.at(0));
+    if (tensors[0].dim() == rank) {
+      shape.insert(shape.begin(), static_cast<int64_t>(tensors.size()));
+    }
+    return shape;
+  };
+  std::vector<Tensor> made[6];
+  const auto make = [&](size_t place, const std::vector<int64_t>& shape, const Tensor& tensor) {
+    made[place].push_back(empty(x, shape, tensor.scalar_type()));
+  };
+  if (wanted[0]) make(0, like(x), x);
+  if (wanted[1]) make(1, like(slot_row), weights ? *weights : x);
+  if (wanted[2]) make(2, stacked(w13, 2), w13[0]);
+  if (wanted[3]) make(3, stacked(w2, 2), w2[0]);
+  if (wanted[4]) make(4, stacked(bias13, 1), bias13[0]);
+  if (wanted[5]) make(5, stacked(bias2, 1), bias2[0]);
+  moe_mlp_grad_into(x, w13, w2, bias13, bias2, group_sizes, source_row, slot_row, weights,
+                    group_offset_tensor, group_offset, transposed, activation, interleaved, clamp,
+                    weights_on_input, preact, dout, 0.0, kWhole, made[0], made[1], made[2], made[3],
+                    made[4], made[5], {}, {});
   std::vector<Tensor> results;
-  const auto add = [&](size_t place, const std::vector<int64_t>& shape, ScalarType dtype) {
-    if (!wanted.at(place)) return false;
-    results.push_back(empty(x, shape, dtype));
-    return true;
-  };
-  cadre_tensor dx, dweights, stack;
-  cadre_grouped_tensor dw13, dw2, dbias13, dbias2;
-  const auto newest = [&] { return view(results.back()); };
-  if (add(0, {x.size(0), x.size(1)}, x.scalar_type())) {
-    dx = newest();
-    experts.args.dx = &dx;
+  for (const std::vector<Tensor>& each : made) {
+    results.insert(results.end(), each.begin(), each.end());
   }
-  if (add(1, {slot_row.size(0), slot_row.size(1)},
-          weights ? weights->scalar_type() : x.scalar_type())) {
-    dweights = newest();
-    experts.args.dweights = &dweights;
-  }
-  const auto shape_of = [](const cadre_grouped_tensor& weight) {
-    return std::vector<int64_t>{weight.num_groups, weight.rows.uniform, weight.cols.uniform};
-  };
-  if (add(2, shape_of(experts.w13()), w13[0].scalar_type())) {
-    stack = newest();
-    dw13 = cadre_grouped_from_tensor(&stack);
-    experts.args.dw13 = &dw13;
-  }
-  if (add(3, shape_of(experts.w2()), w2[0].scalar_type())) {
-    stack = newest();
-    dw2 = cadre_grouped_from_tensor(&stack);
-    experts.args.dw2 = &dw2;
-  }
-  const int64_t local = experts.w13().num_groups;
-  if (wanted.at(4) && add(4, {local, experts.preact_columns()}, bias13.at(0).scalar_type())) {
-    stack = newest();
-    dbias13 = cadre_grouped_vectors(&stack);
-    experts.args.dbias13 = &dbias13;
-  }
-  if (wanted.at(5) && add(5, {local, x.size(1)}, bias2.at(0).scalar_type())) {
-    stack = newest();
-    dbias2 = cadre_grouped_vectors(&stack);
-    experts.args.dbias2 = &dbias2;
-  }
-  experts.run(cadre_moe_mlp_backward, cadre_moe_mlp_backward_workspace_size);
   return results;
 }
 

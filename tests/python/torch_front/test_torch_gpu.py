@@ -292,3 +292,28 @@ def test_grouped_mm_launches_what_gmm_does(dtype, index):
     assert torch.equal(products(), cadre.torch.gmm(x, weight, sizes, transpose_rhs=True))
     sums = kernels_of(lambda: cadre.torch.grouped_mm(x.t(), x, offs=ends))
     assert sums == kernels_of(lambda: cadre.torch.tgmm(x, x, sizes))
+
+
+def layer_step(x, ids, weights, w13, w2, dy):
+    """moe_mlp and its gradients, as one list."""
+    inputs = [each.detach().requires_grad_() for each in (x, weights, w13, w2)]
+    out = cadre.torch.moe_mlp(inputs[0], ids, *inputs[1:])
+    return [out, *torch.autograd.grad(out, inputs, dy)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_captured_layer_replays_with_other_routings(dtype):
+    tokens, top_k, width = 64, 2, 48
+    shapes = ((tokens, K), (tokens, top_k), (G, 2 * width, K), (G, K, width), (tokens, K))
+    x, weights, w13, w2, dy = (random(*each, dtype=dtype, device="cuda") for each in shapes)
+    ids = torch.randint(0, G, (tokens, top_k), device="cuda")
+    graph, results = capture(layer_step, x, ids, weights, w13, w2, dy)
+    everything_to_one, nothing = torch.full_like(ids, 3), torch.full_like(ids, -1)
+    for other in (torch.randint_like(ids, 0, G + 1), everything_to_one, nothing):
+        ids.copy_(other)
+        for result in results:
+            result.fill_(float("nan"))
+        graph.replay()
+        for got, expected in zip(results, layer_step(x, ids, weights, w13, w2, dy), strict=True):
+            assert torch.equal(got, expected)
+    cadre.torch.check()

@@ -154,6 +154,18 @@ CALLS = {
         "dout": random(M, K),
         "wanted": [True] * 4 + [False] * 2,
     },
+    "moe_mlp_grad_into": lambda: {
+        **experts(random),
+        "preact": random(2 * M, 2 * N),
+        "dout": random(M, K),
+        "dw_beta": 1.0,
+        "phase": 0,
+        "dx": [random(M, K)],
+        "dweights": [random(M, 2)],
+        "dw13": [random(G, 2 * N, K)],
+        "dw2": [random(G, K, N)],
+        **{name: [] for name in ("dbias13", "dbias2", "d_preact", "activated")},
+    },
     "check": lambda: {"like": random(1)},
 }
 ENDS = {"group_sizes": torch.tensor([3, 3, 7]), "ends": True}

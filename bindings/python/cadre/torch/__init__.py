@@ -15,6 +15,7 @@ from . import _autograd
 from ._functional import bias_grad, check, gmm, tgmm
 from ._grouped_gemm import grouped_gemm
 from ._grouped_linear import GroupedLinear
+from ._grouped_mlp import GroupedMLP
 from ._grouped_mm import grouped_mm
 from ._grouped_tensor import GroupedTensor
 from ._moe_mlp import moe_mlp
@@ -23,6 +24,7 @@ from . import compat
 
 __all__ = [
     "GroupedLinear",
+    "GroupedMLP",
     "GroupedTensor",
     "Routing",
     "bias_grad",

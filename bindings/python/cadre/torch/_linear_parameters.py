@@ -73,6 +73,9 @@ class ExpertParameters(torch.nn.Module):
         """The weight parameters: one for each expert, or the one of all experts alone."""
         return [parameter for _, parameter in self._named("weight")]
 
+    def weight_names(self):
+        return [name for name, _ in self._named("weight")]
+
     def biases(self):
         """The bias parameters, in the same way; none without bias."""
         return [parameter for _, parameter in self._named("bias")] if self.use_bias else []

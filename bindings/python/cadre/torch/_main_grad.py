@@ -41,7 +41,7 @@ def _is_made_on_demand(weight):
 
 
 def _name(module, i):
-    return "weight.main_grad" if module.single_grouped_weight else f"weight{i}.main_grad"
+    return f"{module.weight_names()[i]}.main_grad"
 
 
 def _views(module, main_grads):

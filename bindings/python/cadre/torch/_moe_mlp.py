@@ -60,14 +60,15 @@ def moe_mlp(
         x, w13, w2 = _autocast(x, w13, w2)
         w13 = _arguments.one_or_list(_OP, "w13", w13, 2)
         w2 = _arguments.one_or_list(_OP, "w2", w2, 2)
-        routing = expert_ids
-        if not isinstance(expert_ids, Routing):
-            local = w13[0].shape[0] if w13 and w13[0].dim() == 3 else len(w13)
-            if num_experts is None and (offset_tensor is not None or offset):
+        if isinstance(expert_ids, Routing):
+            if num_experts is not None:
+                expected = "None, because the tokens are routed"
+                raise wrong_value(_OP, "num_experts", num_experts, expected)
+        elif num_experts is None:
+            if offset_tensor is not None or offset:
                 raise wrong_value(_OP, "num_experts", None, "a number, because group_offset is given")
-            routing = _routed(expert_ids, local if num_experts is None else num_experts)
-        elif num_experts is not None:
-            raise wrong_value(_OP, "num_experts", num_experts, "None, because the tokens are routed")
+            num_experts = w13[0].shape[0] if w13 and w13[0].dim() == 3 else len(w13)
+        routing = routed(expert_ids, num_experts)
         arguments = {
             "x": x,
             "w13": w13,
@@ -108,7 +109,10 @@ def moe_mlp(
         raise translated(_OP, error, tensors, out_dtype) from None
 
 
-def _routed(expert_ids, num_experts):
+def routed(expert_ids, num_experts):
+    """The Routing of expert ids, or the one that is given in their place."""
+    if isinstance(expert_ids, Routing):
+        return expert_ids
     try:
         return route(expert_ids, num_experts)
     except (ValueError, TypeError) as error:

@@ -25,6 +25,7 @@ combine = Operator("combine")
 combine_grad = Operator("combine_grad", op="combine")
 moe_mlp = Operator("moe_mlp")
 moe_mlp_grad = Operator("moe_mlp_grad", op="moe_mlp")
+moe_mlp_grad_into = Operator("moe_mlp_grad_into", op="moe_mlp")
 check = Operator("check")
 
 
@@ -166,5 +167,12 @@ def _(a):
     return [a.x.new_empty(shape, dtype=dtype) for (shape, dtype), wanted in pairs if wanted]
 
 
-for _written in (gmm_out, tgmm_out, bias_grad_out, grouped_gemm_out, check):
+for _written in (
+    gmm_out,
+    tgmm_out,
+    bias_grad_out,
+    grouped_gemm_out,
+    moe_mlp_grad_into,
+    check,
+):
     _written.fake(lambda arguments: None)

@@ -1,0 +1,330 @@
+"""GroupedMLP: the experts of a mixture-of-experts layer as a module, over moe_mlp. The weights' gradients can be delayed
+(backward_dw) and added to main_grad, as GroupedLinear's can."""
+
+import collections
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from .._errors import wrong_type, wrong_value
+from . import _linear_parameters, _main_grad, _operators
+from ._errors import renamed
+from ._experts import Activation, activation_of
+from ._moe_mlp import moe_mlp, routed
+
+_OP = "GroupedMLP"
+_WORDS = {"GroupedLinear": _OP, "moe_mlp": _OP}
+#: Phases of the operator's backward pass.
+_WHOLE, _WITHOUT_WEIGHTS, _WEIGHTS_ALONE = range(3)
+
+
+class GroupedMLP(torch.nn.Module):
+    """num_gemms experts, each activation(x @ w13^T + bias13) @ w2^T + bias2, of tokens that a router chose them for.
+
+    Parameters: w13 [num_gemms, 2 * ffn_hidden_size, hidden_size] (half of it for an activation without a gate), w2
+    [num_gemms, hidden_size, ffn_hidden_size], and with `bias` bias13 and bias2. activation, interleaved, alpha, limit,
+    up_offset and weights_on_input are moe_mlp's. The other arguments are those of GroupedLinear: delay_wgrad_compute leaves
+    the gradients of w13 and w2 to backward_dw(), fuse_wgrad_accumulation adds them to each weight's main_grad.
+    """
+
+    def __init__(
+        self,
+        num_gemms,
+        hidden_size,
+        ffn_hidden_size,
+        *,
+        activation="swiglu",
+        interleaved=False,
+        alpha=1.702,
+        limit=7.0,
+        up_offset=1.0,
+        bias=False,
+        weights_on_input=False,
+        fuse_wgrad_accumulation=False,
+        delay_wgrad_compute=False,
+        init_method=None,
+        params_dtype=None,
+        dtype=None,
+        device=None,
+        name=None,
+    ):
+        super().__init__()
+        self.activation = activation_of(_OP, activation, interleaved, (alpha, limit, up_offset))
+        try:
+            self.num_gemms = _linear_parameters.positive_int("num_gemms", num_gemms)
+            self.hidden_size = _linear_parameters.positive_int("hidden_size", hidden_size)
+            ffn = _linear_parameters.positive_int("ffn_hidden_size", ffn_hidden_size)
+            self.params_dtype = _linear_parameters.parameter_dtype(params_dtype, dtype)
+        except (ValueError, TypeError) as error:
+            raise renamed(error, _WORDS) from None
+        self.ffn_hidden_size, self.use_bias, self.name = ffn, bool(bias), name
+        self.weights_on_input = bool(weights_on_input)
+        self.fuse_wgrad_accumulation = bool(fuse_wgrad_accumulation)
+        self.delay_wgrad_compute = bool(delay_wgrad_compute)
+        fused = isinstance(self.activation, Activation)
+        if (self.fuse_wgrad_accumulation or self.delay_wgrad_compute) and not fused:
+            expected = "a name, because main_grad or delayed gradients are asked for"
+            raise wrong_value(_OP, "activation", "a function", expected)
+        self._options = {
+            "activation": activation,
+            "interleaved": interleaved,
+            "alpha": alpha,
+            "limit": limit,
+            "up_offset": up_offset,
+            "weights_on_input": self.weights_on_input,
+        }
+        self.init_method = init_method or _linear_parameters.default_init
+        self._pending = collections.deque()
+        self._hooks = []
+        columns = ffn if fused and not self.activation.is_gated else 2 * ffn
+
+        def parameter(*shape):
+            return torch.nn.Parameter(torch.empty(shape, device=device, dtype=self.params_dtype))
+
+        self.w13 = parameter(num_gemms, columns, hidden_size)
+        self.w2 = parameter(num_gemms, hidden_size, ffn)
+        self.bias13 = parameter(num_gemms, columns) if self.use_bias else None
+        self.bias2 = parameter(num_gemms, hidden_size) if self.use_bias else None
+        for weight in self.weights():
+            if self.delay_wgrad_compute:
+                weight.skip_backward_post_hook = True
+        if not self.w13.is_meta:
+            self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self):
+        """Each expert's matrices by init_method; biases become zero."""
+        for matrix in (*self.w13, *self.w2):
+            self.init_method(matrix)
+        for bias in self.biases():
+            bias.zero_()
+
+    def weights(self):
+        return [self.w13, self.w2]
+
+    def weight_names(self):
+        return ["w13", "w2"]
+
+    def biases(self):
+        return [self.bias13, self.bias2] if self.use_bias else []
+
+    def forward(
+        self, x, expert_ids, weights=None, is_first_microbatch=None, *, shared=None, residual=None
+    ):
+        """x [..., hidden_size]; expert_ids and weights [tokens, top_k], or what route() made of the ids; shared and residual of
+        x's shape. is_first_microbatch=True has main_grad replaced instead of added to."""
+        if not isinstance(x, torch.Tensor):
+            raise wrong_type(_OP, "x", x, "a torch.Tensor")
+        if x.dim() < 2 or x.shape[-1] != self.hidden_size:
+            expected = f"[..., hidden_size = {self.hidden_size}]"
+            raise wrong_value(_OP, "x.shape", list(x.shape), expected)
+        if not isinstance(is_first_microbatch, (bool, type(None))):
+            raise wrong_type(_OP, "is_first_microbatch", is_first_microbatch, "a bool or None")
+        rows, *added = (
+            None if each is None else each.reshape(-1, self.hidden_size)
+            for each in (x, shared, residual)
+        )
+        try:
+            if self.delay_wgrad_compute or self.fuse_wgrad_accumulation:
+                out = self._with_buffers(rows, expert_ids, weights, is_first_microbatch, *added)
+            else:
+                out = moe_mlp(
+                    rows,
+                    expert_ids,
+                    weights,
+                    self.w13,
+                    self.w2,
+                    bias13=self.bias13,
+                    bias2=self.bias2,
+                    shared=added[0],
+                    residual=added[1],
+                    **self._options,
+                )
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise renamed(error, _WORDS) from None
+        return out.view(x.shape)
+
+    @torch.compiler.disable  # it lives by what it writes outside the graph
+    def _with_buffers(self, x, expert_ids, weights, is_first_microbatch, shared, residual):
+        wanting = [weight.requires_grad for weight in self.weights()]
+        if any(wanting) and not all(wanting):
+            name = f"{self.weight_names()[wanting.index(False)]}.requires_grad"
+            raise wrong_value(_OP, name, False, "the same for both weights")
+        if self.fuse_wgrad_accumulation and all(wanting) and torch.is_grad_enabled():
+            _main_grad.check(self)
+        routing = routed(expert_ids, self.num_gemms)
+        tensors = (x, *routing, weights, shared, residual, *self.weights(), *self.biases())
+        return _Pass.apply(self, is_first_microbatch, *tensors)
+
+    def need_backward_dw(self):
+        """Whether backward leaves the weights' gradients to backward_dw()."""
+        return self.delay_wgrad_compute
+
+    def backward_dw(self):
+        """Computes the oldest weight gradients that backward left, adding to what .grad (or main_grad) holds; nothing if
+        there are none."""
+        if not self._pending:
+            return
+        self._pending.popleft().run(self)
+        for hook in self._hooks:
+            hook()
+
+    @property
+    def pending_wgrads(self):
+        """Weight gradients that wait for backward_dw()."""
+        return len(self._pending)
+
+    def register_wgrad_accumulation_and_reduce_hooks(self, wgrad_accumulation_and_reduce_hook):
+        """Has the hook called after every backward_dw() that computed something."""
+        self._hooks.append(wgrad_accumulation_and_reduce_hook)
+
+    def extra_repr(self):
+        sizes = f"{self.num_gemms}, hidden_size={self.hidden_size}"
+        return f"{sizes}, ffn_hidden_size={self.ffn_hidden_size}, bias={self.use_bias}"
+
+
+def _arguments(module, tensors):
+    """moe_mlp's arguments of a pass; tensors: x, group_sizes, source_row, slot_row, weights, w13, w2 and the biases."""
+    x, group_sizes, source_row, slot_row, weights, w13, w2, *biases = tensors
+    return {
+        "x": x,
+        "w13": [w13],
+        "w2": [w2],
+        "bias13": biases[:1],
+        "bias2": biases[1:],
+        "group_sizes": group_sizes,
+        "source_row": source_row,
+        "slot_row": slot_row,
+        "weights": weights,
+        "activation": module.activation.kind,
+        "interleaved": module.activation.interleaved,
+        "clamp": [float(each) for each in module.activation.clamp],
+        "weights_on_input": module.weights_on_input,
+    }
+
+
+class _Pass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, module, is_first_microbatch, x, sizes, source_row, slot_row, weights, *rest):
+        shared, residual, *parameters = rest
+        kept = (x, sizes, source_row, slot_row, weights, *parameters)
+        out, preact = _operators.moe_mlp.call(
+            **_arguments(module, kept), shared=shared, residual=residual, keeps_preact=True
+        )
+        ctx.module, ctx.is_first_microbatch = module, is_first_microbatch
+        ctx.dtypes = [None if each is None else each.dtype for each in (shared, residual)]
+        ctx.save_for_backward(*kept, preact)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dout):
+        module = ctx.module
+        *kept, preact = ctx.saved_tensors
+        needs = ctx.needs_input_grad[2:]
+        gradient = _WeightGradients(module, kept, preact, dout, ctx.is_first_microbatch)
+        wanted = {"dx": needs[0], "dweights": needs[4], **dict(zip(("dbias13", "dbias2"), needs[9:]))}
+        of = dict(zip(("dx", "dweights", "dbias13", "dbias2"), (kept[0], kept[4], *kept[7:])))
+        made = {
+            name: [torch.empty_like(of[name], memory_format=torch.contiguous_format)]
+            for name, each in wanted.items()
+            if each
+        }
+        dw = [None, None]
+        if not any(needs[7:9]):
+            gradient.call(_WHOLE, **made)
+        elif module.delay_wgrad_compute:
+            gradient.keep_for_later()
+            gradient.call(_WITHOUT_WEIGHTS, gradient.targets_or_room(module), **made)
+            module._pending.append(gradient)
+        else:
+            gradient.call(_WHOLE, gradient.main_grads, gradient.beta(), **made)
+            dw = gradient.marked(module)
+        dx, dweights, *dbiases = (
+            made[name][0] if name in made else None for name in ("dx", "dweights", "dbias13", "dbias2")
+        )
+        added = [
+            None if dtype is None or not need else dout.to(dtype)
+            for dtype, need in zip(ctx.dtypes, needs[5:7], strict=True)
+        ]
+        biases = dbiases if module.use_bias else []
+        return None, None, dx, None, None, None, dweights, *added, *dw, *biases
+
+
+class _WeightGradients:
+    """The gradients of w13 and w2 of one pass: what they are made of, and where they go."""
+
+    def __init__(self, module, kept, preact, dout, is_first_microbatch):
+        self.arguments = {**_arguments(module, kept), "preact": preact, "dout": dout}
+        self.rows = {"d_preact": [], "activated": []}
+        self.main_grads = None
+        if module.fuse_wgrad_accumulation and all(weight.requires_grad for weight in module.weights()):
+            # Fetched once, in backward: a sharded parameter hands its buffer out then.
+            self.main_grads = _main_grad.fetch(module)
+            self.overwritten = [
+                bool(is_first_microbatch or getattr(weight, "overwrite_main_grad", False))
+                for weight in module.weights()
+            ]
+
+    def call(self, phase, dw=None, beta=0.0, **others):
+        """The pass, or its part `phase`, into dw (of w13 and of w2) and into the lists `others`."""
+        nothing = {name: [] for name in ("dx", "dweights", "dbias13", "dbias2")}
+        dw13, dw2 = ([], []) if dw is None else ([dw[0]], [dw[1]])
+        _operators.moe_mlp_grad_into.call(
+            **self.arguments,
+            **self.rows,
+            **{**nothing, **others},
+            phase=phase,
+            dw_beta=beta,
+            dw13=dw13,
+            dw2=dw2,
+        )
+
+    def keep_for_later(self):
+        preact, w2 = self.arguments["preact"], self.arguments["w2"][0]
+        activated = preact.new_empty((preact.shape[0], w2.shape[2]))
+        self.rows = {"d_preact": [torch.empty_like(preact)], "activated": [activated]}
+        self.versions = self._versions()
+
+    def _versions(self):
+        tensors = (self.arguments[name] for name in ("x", "dout", "source_row", "group_sizes"))
+        return [tensor._version for tensor in tensors]
+
+    def targets_or_room(self, module):
+        """Where the gradients will go. A pass that leaves them looks at the shapes alone."""
+        return self.main_grads or [torch.empty_like(weight) for weight in module.weights()]
+
+    def beta(self):
+        """0 where main_grad is replaced, else 1. Where only one of them is, that one starts from zero."""
+        if len(set(self.overwritten)) == 1:
+            return 0.0 if self.overwritten[0] else 1.0
+        for main_grad, replaced in zip(self.main_grads, self.overwritten, strict=True):
+            if replaced:
+                main_grad.zero_()
+        return 1.0
+
+    def marked(self, module):
+        """What autograd is given for weights whose main_grad has taken the gradient."""
+        for weight in module.weights():
+            if hasattr(weight, "grad_added_to_main_grad"):
+                weight.grad_added_to_main_grad = True
+        return [_main_grad.placeholder(weight) for weight in module.weights()]
+
+    @torch.no_grad()
+    def run(self, module):
+        """The delayed way, outside autograd."""
+        if self.versions != self._versions():
+            raise RuntimeError(
+                f"{_OP}: the input, its routing or the gradient of the result was changed in place between backward and "
+                "backward_dw(), which needs them as they were"
+            )
+        if self.main_grads is not None:
+            self.call(_WEIGHTS_ALONE, self.main_grads, self.beta())
+            self.marked(module)
+            return
+        weights = module.weights()
+        fresh = all(weight.grad is None for weight in weights)
+        for weight in weights:
+            if weight.grad is None:
+                weight.grad = torch.empty_like(weight) if fresh else torch.zeros_like(weight)
+        self.call(_WEIGHTS_ALONE, [weight.grad for weight in weights], 0.0 if fresh else 1.0)
