@@ -1,5 +1,5 @@
-// A mixture-of-experts layer from logits to output: select_experts, route, permute, two products,
-// combine.
+// A mixture-of-experts layer from logits to output, op by op: select_experts, route, permute, two
+// products around an activation, combine. 09_moe_mlp.cc runs the experts as one call.
 #include <cadre/cadre.h>
 
 #include <cmath>
@@ -83,15 +83,12 @@ int main() {
       !run(cadre::gmm(context, {.lhs = f32(rows, {kRows, kHidden}),
                                 .rhs = f32(w13, {kExperts, kHidden, 2 * kInner}),
                                 .group_sizes = group_sizes,
-                                .out = f32(pre, {kRows, 2 * kInner})}))) {
-    return 1;
-  }
-  for (int64_t r = 0; r < kRows; ++r) {
-    for (int64_t i = 0; i < kInner; ++i) {
-      inner[r * kInner + i] = silu(pre[r * 2 * kInner + i]) * pre[r * 2 * kInner + kInner + i];
-    }
-  }
-  if (!run(cadre::gmm(context, {.lhs = f32(inner, {kRows, kInner}),
+                                .out = f32(pre, {kRows, 2 * kInner})})) ||
+      // silu(gate) * up; gmm can do it in its epilogue, too.
+      !run(cadre::activate(context, {.preact = f32(pre, {kRows, 2 * kInner}),
+                                     .activation = {.kind = cadre::ActivationKind::kSwiglu},
+                                     .out = f32(inner, {kRows, kInner})})) ||
+      !run(cadre::gmm(context, {.lhs = f32(inner, {kRows, kInner}),
                                 .rhs = f32(w2, {kExperts, kInner, kHidden}),
                                 .group_sizes = group_sizes,
                                 .out = f32(y, {kRows, kHidden})})) ||
