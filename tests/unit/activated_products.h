@@ -12,6 +12,7 @@
 #include "core/activation_math.h"
 #include "core/convert.h"
 #include "cpu/gemm_driver.h"
+#include "tests/support/sanitized.h"
 
 namespace cadre::cpu {
 
@@ -28,6 +29,8 @@ class ActivatedProducts {
   void check() {
     int turn = 0;
     for (const Shape& shape : kShapes) {
+      // The large ones would take minutes under a sanitizer.
+      if (tests::kSanitized && shape.m * shape.k > 20000) continue;
       for (const ActivationKind kind : kActivations) {
         for (const GateLayout layout : {GateLayout::kConcatenated, GateLayout::kInterleaved}) {
           Activation activation{.kind = kind, .layout = layout};

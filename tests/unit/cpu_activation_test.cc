@@ -21,6 +21,7 @@ TEST_P(ActivationOnEveryIsa, GivesTheBitsOfActivatingThePlainResults) {
                              Types{DType::kF32, DType::kF16, DType::kF32, DType::kF16},
                              Types{DType::kF64, DType::kF64, DType::kF64, DType::kF64},
                              Types{DType::kI8, DType::kI8, DType::kI32, DType::kF32}}) {
+    if (tests::kSanitized && GetParam() == Isa::kScalar && types.b != DType::kF32) continue;
     const GemmKernel& kernel = *find_kernel(GetParam(), types.a, types.b, types.compute);
     ActivatedProducts(kernel, types.a, types.b, types.out).check();
   }
