@@ -37,7 +37,7 @@ struct CallOptions {
   size_t workspace_size_bytes = 0;
   Precision precision = Precision::kDefault;
   int64_t average_rows = 0;      ///< hint: rows of a typical group; 0: m / num_groups
-  const char* config = nullptr;   ///< a kernel name from `cadre explain`, pinned
+  const char* config = nullptr;  ///< a kernel name from `cadre explain`, pinned
 };
 
 namespace detail {

@@ -21,7 +21,7 @@ SizesForm form_of(DType dtype);
 struct GroupInputs {
   const void* sizes = nullptr;  ///< num_groups sizes, or num_groups + 1 offsets for kOffsets
   SizesForm form = SizesForm::kOffsets;
-  bool are_ends = false;  ///< ends instead of sizes; never with kOffsets
+  bool are_ends = false;                    ///< ends instead of sizes; never with kOffsets
   SizesForm offset_form = SizesForm::kI64;  ///< of *group_offset_pointer
   bool sum_must_be_m = false;               ///< tail = forbid
   int64_t m = 0;

@@ -53,9 +53,10 @@ TEST(CApi, StructOfAnotherVersionIsAnError) {
   cadre_gmm_args_init(&newer.args, sizeof(newer));
   product.fill(&newer.args);
   EXPECT_EQ(cadre_gmm(context.get(), &newer.args), CADRE_INVALID);
-  EXPECT_EQ(std::string(cadre_status_message()),
-            text("gmm: struct_size = ", sizeof(newer), ", expected at most ",
-                 sizeof(cadre_gmm_args), " (the caller was built with the header of another version)"));
+  EXPECT_EQ(
+      std::string(cadre_status_message()),
+      text("gmm: struct_size = ", sizeof(newer), ", expected at most ", sizeof(cadre_gmm_args),
+           " (the caller was built with the header of another version)"));
   EXPECT_EQ(product.out[0], -1);
 
   // Also what cadre_call_options was before it lost two fields.
