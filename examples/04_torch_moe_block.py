@@ -1,4 +1,4 @@
-"""Swap cadre into an existing PyTorch mixture-of-experts block: the loop over experts becomes two lines.
+"""Swap cadre into an existing PyTorch mixture-of-experts block: router and loop over experts become two lines.
 
 Both blocks share their parameters; outputs and gradients are compared, then the new one is trained for a few steps.
 """
@@ -20,12 +20,8 @@ class LoopBlock(nn.Module):
         self.up = nn.Parameter(torch.randn(EXPERTS, HIDDEN, DIM) * DIM**-0.5)
         self.down = nn.Parameter(torch.randn(EXPERTS, DIM, HIDDEN) * HIDDEN**-0.5)
 
-    def route(self, x):
-        weights, experts = torch.topk(F.softmax(self.router(x), dim=-1), TOP_K)
-        return weights, experts
-
     def forward(self, x):
-        weights, experts = self.route(x)
+        weights, experts = torch.topk(F.softmax(self.router(x), dim=-1), TOP_K)
         out = torch.zeros_like(x)
         for e in range(EXPERTS):
             token, slot = torch.where(experts == e)
@@ -37,20 +33,11 @@ class LoopBlock(nn.Module):
 
 
 class GroupedBlock(LoopBlock):
-    """The same with cadre: rows sorted by expert, one call for each product, sizes never leave the device."""
+    """The same with cadre: one call for the experts, and one for the router; nothing leaves the device."""
 
     def forward(self, x):
-        weights, experts = self.route(x)
-        order = torch.argsort(experts.flatten(), stable=True)
-        # Not torch.bincount: on a GPU it waits for the device.
-        sizes = F.one_hot(experts.flatten(), EXPERTS).sum(0)
-        token = order // TOP_K
-        hidden = F.silu(cadre.torch.gmm(x[token], self.up, sizes, transpose_rhs=True))
-        # The router's weights are a factor of each row: part of the product.
-        rows = cadre.torch.gmm(
-            hidden, self.down, sizes, transpose_rhs=True, row_scale=weights.flatten()[order]
-        )
-        return torch.zeros_like(x).index_add(0, token, rows)
+        weights, experts = cadre.torch.select_experts(self.router(x), TOP_K, normalize=False)
+        return cadre.torch.moe_mlp(x, experts, weights, self.up, self.down, activation="silu")
 
 
 def main():
