@@ -230,11 +230,6 @@ class Rows {
   std::unique_ptr<PlacedTensor> preact_, grad_, scale_, out_, d_preact_, activated_, dot_;
 };
 
-void append(Failures* all, Failures more) {
-  all->insert(all->end(), std::make_move_iterator(more.begin()),
-              std::make_move_iterator(more.end()));
-}
-
 /// Every kind; those with a gate in both layouts.
 std::vector<Activation> activations() {
   std::vector<Activation> all;

@@ -1,11 +1,18 @@
 // Types, sizes and layouts that the checks of all ops share.
 #include "tests/contract/contract.h"
 
+#include <iterator>
+
 #include "core/text.h"
 #include "plan/context_state.h"
 #include "tests/support/sanitized.h"
 
 namespace cadre::contract {
+
+void append(Failures* all, Failures more) {
+  all->insert(all->end(), std::make_move_iterator(more.begin()),
+              std::make_move_iterator(more.end()));
+}
 
 std::string name_of_types(const DTypes& types) {
   return text(name_of(types.lhs), "_", name_of(types.rhs), "_", name_of(types.out));

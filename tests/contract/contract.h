@@ -15,6 +15,8 @@ using Failures = std::vector<std::string>;
 using verify::Case;
 using verify::Layout;
 
+void append(Failures* all, Failures more);
+
 /// Who is under test. One that takes some problems alone has every check's cases fitted to it.
 struct Subject : verify::Subject {
   std::string kernel{};              ///< pinned in every call; empty: the library chooses

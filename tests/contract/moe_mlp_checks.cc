@@ -11,11 +11,6 @@ namespace {
 
 using verify::Random;
 
-void append(Failures* all, Failures more) {
-  all->insert(all->end(), std::make_move_iterator(more.begin()),
-              std::make_move_iterator(more.end()));
-}
-
 MoeMlpOptions with(const Activation& activation) { return {.activation = activation}; }
 
 Failures check(const Subject& subject, const DTypes& types, const Routing& routing,

@@ -1,18 +1,13 @@
-// Random routings and rows, laid out between guards, run on a subject, and compared with sums made
-// here in double.
-#include "tests/contract/row_checks.h"
-
+// combine and combine_grad on random routings and rows, compared with sums made here in double.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <limits>
 #include <memory>
-#include <numeric>
 
 #include "core/text.h"
 #include "tests/contract/routing.h"
-#include "verify/index_matrix.h"
-#include "verify/placed_tensor.h"
-#include "verify/random.h"
+#include "tests/contract/row_checks.h"
+#include "tests/contract/row_operands.h"
 #include "verify/tolerance.h"
 
 namespace cadre::contract {
@@ -23,92 +18,6 @@ using verify::PlacedTensor;
 using verify::Random;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-void fill(IndexMatrix& matrix, const std::vector<int64_t>& values) {
-  for (int64_t i = 0; i < matrix.rows() * matrix.cols(); ++i) {
-    matrix.set(i / matrix.cols(), i % matrix.cols(), values[static_cast<size_t>(i)]);
-  }
-}
-
-void compare(const IndexMatrix& matrix, const std::vector<int64_t>& expected,
-             const std::string& what, Failures* failures) {
-  for (int64_t i = 0; i < matrix.rows() * matrix.cols(); ++i) {
-    const int64_t got = matrix.after(i / matrix.cols(), i % matrix.cols());
-    if (got == expected[static_cast<size_t>(i)]) continue;
-    failures->push_back(
-        text(what, "[", i, "] = ", got, ", expected ", expected[static_cast<size_t>(i)]));
-    return;
-  }
-  if (!matrix.untouched_elsewhere()) {
-    failures->push_back(text(what, ": a byte outside its elements changed"));
-  }
-}
-
-struct IndexForm {
-  DType ids = DType::kI32;
-  DType out = DType::kI32;
-  IndexMatrix::Strides strides{1, 0};
-};
-
-/// Runs route twice and compares all of its results.
-Failures check_route(const Subject& subject, const Routing& routing, const IndexForm& form = {}) {
-  verify::Memory& memory = subject.memory;
-  IndexMatrix ids(memory, form.ids, routing.tokens, routing.top_k, form.strides);
-  IndexMatrix sizes(memory, form.out, routing.num_experts, 1, form.strides);
-  IndexMatrix source(memory, form.out, routing.slots(), 1, form.strides);
-  IndexMatrix slot(memory, form.out, routing.tokens, routing.top_k, form.strides);
-  fill(ids, routing.ids);
-  Failures failures;
-  for (int run = 0; run < 2; ++run) {
-    for (IndexMatrix* matrix : {&ids, &sizes, &source, &slot}) matrix->upload();
-    Status status = cadre::route(subject.context, {.expert_ids = ids.view(),
-                                                   .group_sizes = sizes.vector_view(),
-                                                   .source_row = source.vector_view(),
-                                                   .slot_row = slot.view()});
-    if (status.ok()) status = memory.finish(subject.context);
-    if (!status.ok()) return {status.message()};
-    for (IndexMatrix* matrix : {&ids, &sizes, &source, &slot}) matrix->download();
-    compare(sizes, routing.sizes, "group_sizes", &failures);
-    compare(source, routing.source_row, "source_row", &failures);
-    compare(slot, routing.slot_row, "slot_row", &failures);
-    if (!ids.unchanged()) failures.emplace_back("expert_ids was written");
-  }
-  for (std::string& failure : failures) {
-    failure = text(routing.tokens, " tokens, top_k ", routing.top_k, ", ", routing.num_experts,
-                   " experts: ", failure);
-  }
-  return failures;
-}
-
-void append(Failures* all, Failures more) {
-  all->insert(all->end(), std::make_move_iterator(more.begin()),
-              std::make_move_iterator(more.end()));
-}
-
-/// A matrix of one layout with random numbers, or poison where it is to be written.
-std::unique_ptr<PlacedTensor> matrix(const Subject& subject, DType dtype, int64_t rows,
-                                     int64_t cols, Layout layout, Random& random) {
-  layout.form = Placement::kRows;
-  return std::make_unique<PlacedTensor>(subject.memory, subject.memory, dtype,
-                                        std::vector<verify::MatrixShape>{{rows, cols}},
-                                        verify::MatrixShape{rows, cols}, layout, random);
-}
-
-void randomize(PlacedTensor& tensor, Random& random) {
-  const verify::MatrixShape shape = tensor.shapes()[0];
-  for (int64_t row = 0; row < shape.rows; ++row) {
-    for (int64_t col = 0; col < shape.cols; ++col) {
-      tensor.set(0, row, col, random.uniform(-2, 2));
-    }
-  }
-}
-
-void allow_all(PlacedTensor& tensor) {
-  const verify::MatrixShape shape = tensor.shapes()[0];
-  for (int64_t row = 0; row < shape.rows; ++row) {
-    for (int64_t col = 0; col < shape.cols; ++col) tensor.allow_change(0, row, col);
-  }
-}
 
 /// The operands of combine and combine_grad, and one call of each.
 struct RowCase {
@@ -336,143 +245,12 @@ class Rows {
   std::unique_ptr<IndexMatrix> slot_, source_;
 };
 
-constexpr int64_t kWidths[] = {1, 7, 8, 63, 64, 65, 127, 128, 129, 257, 520};
-
 }  // namespace
-
-const std::vector<DTypes>& row_types() {
-  static const std::vector<DTypes> types = {
-      {DType::kF64, DType::kF64, DType::kF64},   {DType::kF32, DType::kF32, DType::kF32},
-      {DType::kBF16, DType::kF32, DType::kBF16}, {DType::kBF16, DType::kBF16, DType::kBF16},
-      {DType::kF16, DType::kF16, DType::kF16},   {DType::kBF16, DType::kF32, DType::kF32},
-      {DType::kF32, DType::kBF16, DType::kF16},
-  };
-  return types;
-}
-
-Failures route::sorts_slots_by_expert(const Subject& subject, const DTypes& /*types*/) {
-  Random random(1);
-  Failures failures;
-  for (int64_t top_k : {1, 2, 3, 8, 16}) {
-    for (int64_t num_experts : {1, 2, 8, 128, 257}) {
-      for (int64_t tokens : {1, 5, 33, 128}) {
-        append(&failures, check_route(subject, random_routing(random, tokens, top_k, num_experts)));
-      }
-    }
-  }
-  append(&failures, check_route(subject, random_routing(random, 2000, 8, 128)));
-  append(&failures, check_route(subject, random_routing(random, 20000, 8, 7)));
-  append(&failures, check_route(subject, random_routing(random, 300, 2, 4096)));
-  append(&failures, check_route(subject, with_ids(700, 4, 16, 5)));  // all to one, often twice
-  return failures;
-}
-
-Failures route::drops_ids_out_of_range(const Subject& subject, const DTypes& /*types*/) {
-  Random random(2);
-  Failures failures;
-  for (double dropped : {0.1, 0.9}) {
-    append(&failures, check_route(subject, random_routing(random, 77, 3, 9, dropped)));
-    append(&failures, check_route(subject, random_routing(random, 1500, 8, 32, dropped)));
-  }
-  append(&failures, check_route(subject, with_ids(50, 2, 4, 4)));
-  append(&failures, check_route(subject, with_ids(1200, 2, 4, -1)));
-  append(&failures, check_route(subject, with_ids(9, 2, 4, INT32_MIN)));
-  return failures;
-}
-
-Failures route::indices_of_every_type_and_stride(const Subject& subject, const DTypes& /*types*/) {
-  Random random(3);
-  Failures failures;
-  const Routing routing = random_routing(random, 90, 4, 11, 0.2);
-  Routing unsigned_ids = routing;
-  for (int64_t& id : unsigned_ids.ids) id = std::abs(id);
-  unsigned_ids.solve();
-  for (DType out : {DType::kI32, DType::kI64}) {
-    for (DType ids : {DType::kI8, DType::kI16, DType::kI32, DType::kI64}) {
-      append(&failures, check_route(subject, routing, {ids, out, {2, 3}}));
-    }
-    for (DType ids : {DType::kU8, DType::kU16, DType::kU32, DType::kU64}) {
-      append(&failures, check_route(subject, unsigned_ids, {ids, out, {1, 5}}));
-    }
-  }
-  // An i64 id whose low half is an expert, and a u64 that would be negative as i64.
-  append(&failures,
-         check_route(subject, with_ids(5, 2, 4, (int64_t{1} << 32) + 1), {.ids = DType::kI64}));
-  append(&failures, check_route(subject, with_ids(5, 2, 4, -1), {.ids = DType::kU64}));
-  return failures;
-}
-
-Failures route::empty_things(const Subject& subject, const DTypes& /*types*/) {
-  Random random(4);
-  Failures failures;
-  append(&failures, check_route(subject, random_routing(random, 0, 8, 5)));
-  append(&failures, check_route(subject, random_routing(random, 6, 0, 5)));
-  append(&failures, check_route(subject, random_routing(random, 6, 2, 0)));
-  append(&failures, check_route(subject, random_routing(random, 0, 0, 0)));
-  return failures;
-}
-
-namespace {
-
-Failures check_permute(const Subject& subject, DType dtype, int64_t width, const Layout& layout) {
-  Random random(6);
-  constexpr int64_t kSources = 37;
-  constexpr int64_t kRows = 101;
-  const auto x = matrix(subject, dtype, kSources, width, layout, random);
-  const auto out = matrix(subject, dtype, kRows, width, layout, random);
-  randomize(*x, random);
-  allow_all(*out);
-  IndexMatrix source(subject.memory, DType::kI64, kRows, 1);
-  std::vector<int64_t> from;
-  for (int64_t i = 0; i < kRows; ++i) from.push_back(random.between(-1, kSources - 1));
-  fill(source, from);
-  x->upload();
-  out->upload();
-  source.upload();
-  Status status = cadre::permute(
-      subject.context,
-      {.x = x->matrix_view(), .source_row = source.vector_view(), .out = out->matrix_view()});
-  if (status.ok()) status = subject.memory.finish(subject.context);
-  if (!status.ok()) return {status.message()};
-  x->download();
-  out->download();
-  for (int64_t row = 0; row < kRows; ++row) {
-    const int64_t source_of_row = from[static_cast<size_t>(row)];
-    for (int64_t col = 0; col < width; ++col) {
-      const double expected = source_of_row < 0 ? 0.0 : x->before(0, source_of_row, col);
-      if (out->after(0, row, col) == expected) continue;
-      return {text(name_of(dtype), " width ", width, ": out[", row, ", ", col,
-                   "] = ", out->after(0, row, col), ", expected ", expected)};
-    }
-  }
-  int64_t offset = 0;
-  if (!x->unchanged() || !out->untouched_elsewhere(&offset)) return {"a byte outside out changed"};
-  return {};
-}
-
-}  // namespace
-
-Failures permute::copies_rows_by_index(const Subject& subject, const DTypes& types) {
-  Failures failures;
-  for (int64_t width : kWidths) append(&failures, check_permute(subject, types.lhs, width, {}));
-  append(&failures, check_permute(subject, DType::kI8, 64, {}));
-  append(&failures, check_permute(subject, DType::kI8, 33, {}));
-  append(&failures, check_permute(subject, DType::kI32, 33, {}));
-  return failures;
-}
-
-Failures permute::any_strides(const Subject& subject, const DTypes& types) {
-  Failures failures;
-  for (const Layout& layout : odd_layouts(Placement::kRows)) {
-    append(&failures, check_permute(subject, types.lhs, 24, layout));
-  }
-  return failures;
-}
 
 Failures combine::sums_weighted_rows(const Subject& subject, const DTypes& types) {
   Random random(7);
   Failures failures;
-  for (int64_t width : kWidths) {
+  for (int64_t width : kRowWidths) {
     const Routing routing = random_routing(random, 19, random.pick<int64_t>({1, 2, 8, 9, 16}), 5);
     append(&failures, Rows(subject, types, routing, {.width = width}).check_combine());
     append(&failures, Rows(subject, types, routing,
@@ -532,7 +310,7 @@ Failures combine::tokens_are_batch_invariant(const Subject& subject, const DType
 Failures combine::gradients(const Subject& subject, const DTypes& types) {
   Random random(11);
   Failures failures;
-  for (int64_t width : kWidths) {
+  for (int64_t width : kRowWidths) {
     const Routing routing =
         random_routing(random, 21, random.pick<int64_t>({1, 2, 8, 9, 33}), 5, 0.1);
     append(&failures, Rows(subject, types, routing, {.width = width}).check_gradients());
