@@ -31,7 +31,7 @@ test: ## build everything and run the C++ and the Python tests
 	@scripts/setup_python.sh test $(FRONTS)
 	@$(CONFIGURE) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
-	@scripts/run_tests.sh $(PRESET) --label-exclude 'packaging|extras'
+	@scripts/run_tests.sh $(PRESET) -j $(JOBS) --label-exclude 'packaging|extras'
 
 test-packaging: ## test what users of an installed cadre meet: find_package, add_subdirectory, C, symbols
 	@scripts/setup_apt.sh build test
@@ -39,7 +39,7 @@ test-packaging: ## test what users of an installed cadre meet: find_package, add
 	@cmake --build $(BUILD) -j $(JOBS)
 	@ctest --preset $(PRESET) -j $(JOBS) --label-regex packaging --output-junit $(CURDIR)/$(BUILD)/packaging-results/ctest-junit
 
-test-all: ## the slow suites: tokamax, other versions of the frameworks, packaging extras (an hour)
+test-all: ## the slow suites: tokamax, other versions of the frameworks, packaging extras, all of asan (over an hour)
 	@scripts/test_all.sh
 
 asan: ## run the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer

@@ -30,11 +30,12 @@ function(cadre_isa_sources isa flags)
   set_property(GLOBAL APPEND PROPERTY CADRE_ISA_NAMES ${isa})
 endfunction()
 
-# cadre_add_test(name [LABELS l...] [LIBRARIES t...] [TIMEOUT seconds] SOURCES file...): a GoogleTest program that sees
-# the library's internals. ctest runs the program as one test; its per-case results go to test-results/<name>.xml, from
-# which scripts/test_summary.py counts (and names) every case, skipped ones included.
+# cadre_add_test(name [LABELS l...] [LIBRARIES t...] [TIMEOUT seconds] [SHARDS n] SOURCES file...): a GoogleTest program
+# that sees the library's internals. ctest runs the program as one test, or as n (name.1 ...) with a share of its cases
+# each, so that a long one uses more than one core. Per-case results go to test-results/<test>.xml, from which
+# scripts/test_summary.py counts (and names) every case, skipped ones included.
 function(cadre_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LABELS;LIBRARIES;SOURCES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;SHARDS" "LABELS;LIBRARIES;SOURCES")
   add_executable(${name} ${arg_SOURCES})
   cadre_compile_settings(${name})
   # Compiled in two thirds of the time. The library and the checks that tests link (verify, contract) stay at -O3.
@@ -43,10 +44,21 @@ function(cadre_add_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
-  add_test(NAME ${name}
-    COMMAND ${name} --gtest_brief=1 "--gtest_output=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml"
-    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  if(NOT arg_SHARDS)
+    set(arg_SHARDS 1)
+  endif()
+  foreach(shard RANGE 1 ${arg_SHARDS})
+    set(test ${name})
+    if(arg_SHARDS GREATER 1)
+      set(test ${name}.${shard})
+    endif()
+    math(EXPR index "${shard} - 1")
+    add_test(NAME ${test}
+      COMMAND ${name} --gtest_brief=1 "--gtest_output=xml:${PROJECT_BINARY_DIR}/test-results/${test}.xml"
+      WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${index}")
+  endforeach()
 endfunction()
 
 # cadre_add_program(name [LIBRARIES t...] SOURCES file...): a program of ours that sees the library's internals.
