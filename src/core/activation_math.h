@@ -132,6 +132,12 @@ struct ValueAndSlope {
   T slope;
 };
 
+/// 2 sqrt(2 / pi), and the same times the 0.044715 of the tanh form.
+template <typename T>
+inline constexpr T kGeluTwice = static_cast<T>(1.5957691216057307117);
+template <typename T>
+inline constexpr T kGeluCubic = static_cast<T>(0.044715 * 1.5957691216057307117);
+
 /// The function that kind applies to its gate, or to all of its input where there is none.
 template <ActivationKind kKind, typename T>
 CADRE_HOST_DEVICE ValueAndSlope<T> gate_function(T x) {
@@ -140,8 +146,8 @@ CADRE_HOST_DEVICE ValueAndSlope<T> gate_function(T x) {
     return {x * s, s + x * s * (T{1} - s)};
   } else if constexpr (kKind == ActivationKind::kGeluTanh || kKind == ActivationKind::kGegluTanh) {
     // 0.5 * (1 + tanh(u)) = sigmoid(2u), u = sqrt(2 / pi) * (x + 0.044715 x^3)
-    constexpr T kTwice = static_cast<T>(1.5957691216057307117);
-    constexpr T kCubic = static_cast<T>(0.044715 * 1.5957691216057307117);
+    constexpr T kTwice = kGeluTwice<T>;
+    constexpr T kCubic = kGeluCubic<T>;
     const T s = sigmoid_of(x * (kTwice + kCubic * (x * x)));
     // Where s is 1 or 0 its slope vanishes, and the cubic beside it may not be finite.
     const T flat = s * (T{1} - s);

@@ -99,6 +99,7 @@ TEST_F(HopperLaunchErrors, NameTheGmmKernel) {
       call.out_stride = kN;
       call.groups = groups;
       call.epilogue.out = element;
+      call.epilogue.gate.part_stride = kN;
       const auto kind = static_cast<sm90::GmmShapeKind>(shape);
       expect_named(launch_gmm(launch, call, {.shape = kind, .ctas = 0}), facts_of(kind).name);
     }

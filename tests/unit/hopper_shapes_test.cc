@@ -9,9 +9,13 @@
 namespace cadre::sm90 {
 namespace {
 
+/// Rows x columns of out. Operand A is columns of gmm's out and rows of tgmm's.
 void expect_name_says_tile(const ShapeFacts& facts, std::string_view op) {
-  const std::string tile = std::to_string(facts.rows_a) + "x" + std::to_string(facts.width);
-  const std::string begin = "sm90/" + std::string(op) + "_" + tile;
+  const bool is_gmm = op == "gmm";
+  const std::string tile = std::to_string(is_gmm ? facts.width : facts.rows_a) + "x" +
+                           std::to_string(is_gmm ? facts.rows_a : facts.width);
+  const std::string suffix = facts.gated ? "_gated" : "";
+  const std::string begin = "sm90/" + std::string(op) + "_" + tile + suffix;
   EXPECT_TRUE(facts.name == begin || facts.name == begin + "_c") << facts.name << " has " << tile;
   EXPECT_GE(facts.stages, 3) << facts.name;
 }
@@ -29,17 +33,20 @@ TEST(HopperShapes, ChosenOneTakesTheOutputOnAtMostEverySm) {
     for (const int64_t k : {1, 768, 3072, 3073, 14336}) {
       for (const bool f32 : {false, true}) {
         for (const bool c : {false, true}) {
-          const GmmExtent extent = {.m = rows * 8,
-                                    .n = 200,
-                                    .k = k,
-                                    .num_groups = 8,
-                                    .average_rows = 0,
-                                    .output = {.is_f32 = f32, .has_c = c}};
-          const GmmConfig config = choose_gmm_config(extent, kSms);
-          EXPECT_TRUE(takes_output(config.shape, extent.output))
-              << facts_of(config.shape).name << ", rows " << rows << ", k " << k;
-          EXPECT_GE(config.ctas, 1);
-          EXPECT_LE(config.ctas, kSms);
+          for (const bool gated : {false, true}) {
+            if (gated && (f32 || c)) continue;
+            const GmmExtent extent = {.m = rows * 8,
+                                      .n = 200,
+                                      .k = k,
+                                      .num_groups = 8,
+                                      .average_rows = 0,
+                                      .output = {.is_f32 = f32, .has_c = c, .gated = gated}};
+            const GmmConfig config = choose_gmm_config(extent, kSms);
+            EXPECT_TRUE(takes_output(config.shape, extent.output))
+                << facts_of(config.shape).name << ", rows " << rows << ", k " << k;
+            EXPECT_GE(config.ctas, 1);
+            EXPECT_LE(config.ctas, kSms);
+          }
         }
       }
     }

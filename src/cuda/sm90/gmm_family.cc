@@ -1,7 +1,9 @@
 // From Problem and Operands to a GmmCall, and the reasons for which the kernels refuse a problem.
 #include <algorithm>
 #include <array>
+#include <limits>
 
+#include "core/activation_math.h"
 #include "core/text.h"
 #include "cuda/sm90/families.h"
 #include "cuda/sm90/launch.h"
@@ -80,9 +82,49 @@ std::string refuse_operand(std::string_view name, const plan::OperandLayout& lay
   return {};
 }
 
+/// Columns of out.
+int64_t out_columns(const plan::Problem& problem) {
+  return problem.n / problem.epilogue.activation.columns();
+}
+
+/// Why the epilogue doesn't apply the activation; empty when it does.
+std::string refuse_activation(const plan::Problem& problem, bool rows_of_k) {
+  const Activation& activation = problem.epilogue.activation;
+  const plan::OperandLayout& preactivation = problem.epilogue.preactivation;
+  const bool interleaved = activation.layout == GateLayout::kInterleaved;
+  if (activation.kind != ActivationKind::kSwiglu && activation.kind != ActivationKind::kGegluTanh &&
+      activation.kind != ActivationKind::kClampedSwiglu) {
+    return "the epilogue applies swiglu, geglu (tanh) and clamped swiglu alone";
+  }
+  if (problem.out.dtype != problem.lhs.dtype) return "an activation's result has lhs's type";
+  if (out_columns(problem) % 8 != 0) return "half of rhs.n must be a multiple of 8";
+  if (interleaved && !rows_of_k) return "interleaved gates must be rows of rhs";
+  if (!preactivation.given()) return {};
+  if (interleaved) return "writes no interleaved pre-activation";
+  if (preactivation.col_stride != 1) return "preactivation: rows aren't contiguous";
+  return refuse_operand("preactivation", preactivation, {problem.n, preactivation.row_stride});
+}
+
+GateArguments gate_arguments(const Activation& activation, int64_t columns) {
+  GateArguments gate{.limit = std::numeric_limits<float>::infinity()};
+  const bool interleaved = activation.layout == GateLayout::kInterleaved;
+  gate.part_stride = interleaved ? 1 : columns;
+  gate.feature_stride = interleaved ? 2 : 1;
+  if (activation.kind == ActivationKind::kGegluTanh) {
+    gate.is_cubic = true;
+    gate.linear = kGeluTwice<float>;
+    gate.cubic = kGeluCubic<float>;
+  }
+  if (activation.kind == ActivationKind::kClampedSwiglu) {
+    gate.limit = static_cast<float>(activation.limit);
+    gate.linear = static_cast<float>(activation.alpha);
+    gate.up_offset = static_cast<float>(activation.up_offset);
+  }
+  return gate;
+}
+
 std::string refuse(const plan::Problem& problem) {
   if (problem.op != plan::Op::kGmm) return "computes gmm alone";
-  if (problem.epilogue.activates()) return "applies no activation in the epilogue";
   const DType dtype = problem.lhs.dtype;
   if (dtype != problem.rhs.dtype || (dtype != DType::kBF16 && dtype != DType::kF16)) {
     return "lhs and rhs must both be bf16 or both be f16";
@@ -112,7 +154,10 @@ std::string refuse(const plan::Problem& problem) {
                             {rhs_columns, weights.row_stride, problem.num_local_groups});
   }
   if (reason.empty()) {
-    reason = refuse_operand("out", problem.out, {problem.n, problem.out.row_stride});
+    reason = refuse_operand("out", problem.out, {out_columns(problem), problem.out.row_stride});
+  }
+  if (reason.empty() && problem.epilogue.activates()) {
+    reason = refuse_activation(problem, weights.transposed);
   }
   if (reason.empty() && problem.epilogue.has_beta && problem.epilogue.c.given()) {
     if (problem.epilogue.c.dtype != problem.out.dtype) return "c must be of out's type";
@@ -123,13 +168,14 @@ std::string refuse(const plan::Problem& problem) {
 }
 
 GmmExtent extent_of(const plan::Problem& problem) {
-  return {
-      .m = problem.m,
-      .n = problem.n,
-      .k = problem.k,
-      .num_groups = problem.num_groups,
-      .average_rows = problem.average_rows,
-      .output = {.is_f32 = problem.out.dtype == DType::kF32, .has_c = problem.epilogue.has_beta}};
+  return {.m = problem.m,
+          .n = problem.n,
+          .k = problem.k,
+          .num_groups = problem.num_groups,
+          .average_rows = problem.average_rows,
+          .output = {.is_f32 = problem.out.dtype == DType::kF32,
+                     .has_c = problem.epilogue.has_beta,
+                     .gated = problem.epilogue.activation.gated()}};
 }
 
 EpilogueArguments epilogue_arguments(const plan::Operands& operands, cuda::CarriedWords* words) {
@@ -176,6 +222,9 @@ class GmmFamily final : public cuda::KernelFamily {
   Status configure(const plan::Problem& problem, const cuda::DeviceProperties& device,
                    const char* pinned, plan::Config* config) const override {
     const GmmExtent extent = extent_of(problem);
+    if (pinned == nullptr && extent.output.gated && problem.average_rows <= kFewRows) {
+      return Status::unsupported("with few rows the activation follows the product");
+    }
     const GmmShapeKind shape =
         pinned != nullptr ? shape_called(pinned) : choose_gmm_config(extent, device.sm_count).shape;
     if (!takes_output(shape, extent.output)) {
@@ -206,7 +255,7 @@ class GmmFamily final : public cuda::KernelFamily {
     call.element = kind_of(problem.lhs.dtype);
     call.transposed_rhs = weights.transposed;
     call.m = problem.m;
-    call.n = problem.n;
+    call.n = out_columns(problem);
     call.k = problem.k;
     call.lhs = operands.lhs.data;
     call.lhs_stride = operands.lhs.row_stride;
@@ -219,6 +268,12 @@ class GmmFamily final : public cuda::KernelFamily {
     call.out_list = words.add_list(operands.out);
     call.epilogue = epilogue_arguments(operands, &words);
     call.epilogue.has_c = problem.epilogue.has_beta;
+    if (problem.epilogue.activates()) {
+      call.epilogue.gate = gate_arguments(problem.epilogue.activation, call.n);
+      call.epilogue.gate.writes_input = problem.epilogue.preactivation.given();
+      call.preactivation = operands.epilogue.preactivation.data;
+      call.preactivation_stride = problem.epilogue.preactivation.row_stride;
+    }
     if (problem.epilogue.has_beta) {
       call.c = operands.epilogue.c.data;
       call.c_stride =

@@ -13,6 +13,7 @@ namespace cadre::sm90 {
 struct GmmOutput {
   bool is_f32 = false;
   bool has_c = false;
+  bool gated = false;  ///< an activation with a gate
 };
 
 struct GmmConfig {
@@ -26,9 +27,13 @@ struct GmmExtent {
   GmmOutput output{};
 };
 
+/// Up to so many rows a group a call is bound by reading the weights.
+inline constexpr int64_t kFewRows = 48;
+
 constexpr bool takes_output(GmmShapeKind shape, const GmmOutput& output) {
   const ShapeFacts& facts = facts_of(shape);
-  return (!output.is_f32 || facts.writes_f32) && (!output.has_c || facts.reads_c);
+  return (!output.is_f32 || facts.writes_f32) && (!output.has_c || facts.reads_c) &&
+         output.gated == facts.gated;
 }
 
 /// One for each multiprocessor, fewer when there can't be that many tiles.
@@ -51,7 +56,9 @@ constexpr GmmConfig choose_gmm_config(const GmmExtent& extent, int sm_count) {
   GmmConfig config;
   // Few rows: bound by reading the weights. A narrow tile leaves room for eight stages of 16 KB of
   // them in flight.
-  if (rows <= 48) {
+  if (extent.output.gated) {
+    config.shape = GmmShapeKind::kGated;
+  } else if (rows <= kFewRows) {
     config.shape = GmmShapeKind::kNarrow;
   } else if (extent.output.has_c || extent.output.is_f32 || extent.k <= kShortK) {
     // What it takes to finish a tile is hidden behind the other warpgroup's products.

@@ -16,7 +16,9 @@ GmmInstance shared_instance() {
 
 template <typename Op>
 Instance<typename Op::Arguments> turn_instance() {
-  return {.kernel = &turn_kernel<Op>, .shared_bytes = sizeof(TurnStorage<Op>)};
+  return {.kernel = &turn_kernel<Op>,
+          .shared_bytes = sizeof(TurnStorage<Op>),
+          .gated = Op::Traits::kGated};
 }
 
 template <typename T, ptx::Major kWeights>
@@ -28,6 +30,8 @@ GmmInstance gmm_instance_of(GmmShapeKind shape) {
       return turn_instance<GmmInTurn<GmmTraits<T, kWeights, TurnShape>>>();
     case GmmShapeKind::kTurnWithC:
       return turn_instance<GmmInTurn<GmmTraits<T, kWeights, TurnShapeWithC>>>();
+    case GmmShapeKind::kGated:
+      return turn_instance<GmmInTurn<GmmTraits<T, kWeights, GatedShape>>>();
     case GmmShapeKind::kNarrow:
       return shared_instance<GmmTraits<T, kWeights, NarrowShape>>();
     default:

@@ -55,7 +55,7 @@ struct GmmCall {
   ElementKind element = ElementKind::kBf16;  ///< of lhs and rhs: kBf16 or kF16
   bool transposed_rhs = true;                ///< rhs is [g, n, k], else [g, k, n]
   int64_t m = 0;
-  int64_t n = 0;
+  int64_t n = 0;  ///< columns of out; rhs has twice as many with a gate
   int64_t k = 0;
   const void* lhs = nullptr;
   int64_t lhs_stride = 0;
@@ -71,6 +71,8 @@ struct GmmCall {
   void* const* rhs_list = nullptr;
   void* const* out_list = nullptr;
   void* const* c_list = nullptr;
+  void* preactivation = nullptr;  ///< with epilogue.gate.writes_input: [m, 2n], gates first
+  int64_t preactivation_stride = 0;
   int64_t list_rows = INT32_MAX;  ///< rows that every matrix of the lists of out and C holds
   cuda::GroupInputs groups;
   bool zero_other_rows = true;

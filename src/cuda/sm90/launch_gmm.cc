@@ -34,6 +34,24 @@ const void* base_or_any(const void* base, void* const* list) {
   return list == nullptr ? base : reinterpret_cast<const void*>(uintptr_t{1} << 20);
 }
 
+/// Gates and up parts as two planes of a 4-D map, wherever each of them lies.
+cuda::TensorMapSpec gated_weights_spec(const GmmCall& call, const cuda::StackedShape& all) {
+  const GateArguments& gate = call.epilogue.gate;
+  const auto n = static_cast<uint64_t>(call.n);
+  const auto k = static_cast<uint64_t>(call.k);
+  constexpr uint64_t kSize = 2;
+  const bool rows_of_k = call.transposed_rhs;
+  const uint64_t to_up = static_cast<uint64_t>(gate.part_stride) * (rows_of_k ? all.row_stride : 1);
+  const uint64_t to_row =
+      all.row_stride * (rows_of_k ? static_cast<uint64_t>(gate.feature_stride) : 1);
+  return {.base = base_or_any(call.rhs, call.rhs_list),
+          .type = map_type(call.element),
+          .rank = 4,
+          .dims = {rows_of_k ? k : n, rows_of_k ? n : k, 2, all.groups},
+          .strides_bytes = {to_row * kSize, to_up * kSize, all.group_stride * kSize},
+          .box = {64, 64, 1, 1}};
+}
+
 cuda::TensorMapSpec weights_spec(const GmmCall& call, const GmmInstance& instance) {
   const auto n = static_cast<uint64_t>(call.n);
   const auto k = static_cast<uint64_t>(call.k);
@@ -45,6 +63,7 @@ cuda::TensorMapSpec weights_spec(const GmmCall& call, const GmmInstance& instanc
       .columns = call.transposed_rhs ? k : n,
       .group_stride = static_cast<uint64_t>(single ? 8 : call.rhs_group_stride),
       .row_stride = static_cast<uint64_t>(call.rhs_row_stride)};
+  if (instance.gated) return gated_weights_spec(call, shape);
   cuda::TensorMapSpec spec =
       cuda::stacked_map(base_or_any(call.rhs, call.rhs_list), map_type(call.element), shape,
                         {call.transposed_rhs ? 128u : 64u, 64});
@@ -71,6 +90,11 @@ bool encode_maps(const GmmCall& call, const GmmInstance& instance, GmmArguments*
   // A map needs a column; without a whole piece of 16 bytes this one is never used.
   const int64_t columns = std::max<int64_t>(args->whole_columns, 1);
   ok = ok && encode_tensor_map(rows_spec(call, out, call.out_stride, columns), &args->out_map);
+  for (int part = 0; call.epilogue.gate.writes_input && part < 2; ++part) {
+    const char* base = static_cast<const char*>(call.preactivation) + part * call.n * 2;
+    ok = ok && encode_tensor_map(rows_spec(call, base, call.preactivation_stride, call.n),
+                                 &args->input_maps[part]);
+  }
   if (call.epilogue.has_c) {
     const void* c = base_or_any(call.c, call.c_list);
     ok = ok && encode_tensor_map(rows_spec(call, c, call.c_stride, call.n), &args->c_map);

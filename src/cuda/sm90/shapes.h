@@ -30,6 +30,7 @@ struct SharedShape {
   static constexpr int kSharers = kConsumers;
   static constexpr int kRingSlots = 2;
   static constexpr bool kStreams = false;
+  static constexpr bool kGated = false;
 };
 struct LargeShape : SharedShape {  // the fewest bytes into the multiprocessor: 3 x 56 KB
   static constexpr int kBlocks = 2;
@@ -67,6 +68,7 @@ struct NarrowShape : SharedShape {  // 8 x 24 KB
 struct TurnShape {
   static constexpr int kSharers = 1;
   static constexpr bool kStreams = false;
+  static constexpr bool kGated = false;
   static constexpr int kBlocks = 2;
   static constexpr int kWidth = 192;
   static constexpr int kRingSlots = 4;
@@ -82,6 +84,11 @@ struct TurnShapeWithC : TurnShape {
   static constexpr int kInputs = 2;  // so that the next tile's C doesn't wait for this one's end
   static constexpr bool kReadsC = true;
 };
+// Block 0 of a tile is 64 gates, block 1 their up parts: an activation finds both in one thread.
+struct GatedShape : TurnShape {
+  static constexpr bool kGated = true;
+  static constexpr bool kWritesF32 = false;
+};
 struct TgmmShape : TurnShape {
   static constexpr int kRingSlots = 3;
 };
@@ -94,29 +101,31 @@ struct TgmmShapeWithC : TgmmShape {
 /// What the host must know of a shape.
 struct ShapeFacts {
   std::string_view name;  ///< of the kernel: rows x columns of a tile of out
-  int rows_a;
+  int rows_a;             ///< of a tile of out: with a gate half of operand A's
   int width;
   int stages;
   bool reads_c;
   bool writes_f32;
+  bool gated;
 };
 template <typename Shape>
 constexpr ShapeFacts facts_of(std::string_view name) {
   return {.name = name,
-          .rows_a = Shape::kSharers * Shape::kBlocks * kBlockRows,
+          .rows_a = Shape::kSharers * Shape::kBlocks * kBlockRows / (Shape::kGated ? 2 : 1),
           .width = Shape::kWidth,
           .stages = Shape::kStages,
           .reads_c = Shape::kReadsC,
-          .writes_f32 = Shape::kWritesF32};
+          .writes_f32 = Shape::kWritesF32,
+          .gated = Shape::kGated};
 }
 
-enum class GmmShapeKind : int { kLarge, kTurn, kTurnWithC, kGeneral, kNarrow };
+enum class GmmShapeKind : int { kLarge, kTurn, kTurnWithC, kGeneral, kNarrow, kGated };
 
 /// By GmmShapeKind.
-inline constexpr std::array<ShapeFacts, 5> kGmmShapes = {
-    facts_of<LargeShape>("sm90/gmm_192x256"), facts_of<TurnShape>("sm90/gmm_192x128"),
+inline constexpr std::array<ShapeFacts, 6> kGmmShapes = {
+    facts_of<LargeShape>("sm90/gmm_192x256"),       facts_of<TurnShape>("sm90/gmm_192x128"),
     facts_of<TurnShapeWithC>("sm90/gmm_192x128_c"), facts_of<GeneralShape>("sm90/gmm_256x128"),
-    facts_of<NarrowShape>("sm90/gmm_64x128")};
+    facts_of<NarrowShape>("sm90/gmm_64x128"),       facts_of<GatedShape>("sm90/gmm_192x64_gated")};
 
 constexpr const ShapeFacts& facts_of(GmmShapeKind kind) {
   return kGmmShapes[static_cast<size_t>(kind)];

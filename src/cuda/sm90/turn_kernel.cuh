@@ -10,6 +10,7 @@
 
 #include "cuda/ptx/warp.cuh"
 #include "cuda/sm90/arguments.h"
+#include "cuda/sm90/epilogue/gated_chunks.cuh"
 #include "cuda/sm90/epilogue/gmm_chunks.cuh"
 #include "cuda/sm90/epilogue/tgmm_chunks.cuh"
 #include "cuda/sm90/mma/k_loop.cuh"
@@ -57,7 +58,7 @@ struct GmmInTurn : Traits_ {
   using Traits = Traits_;
   using Arguments = GmmArguments;
   using Tile = sm90::Tile;
-  using Chunks = GmmChunks;
+  using Chunks = std::conditional_t<Traits::kGated, GatedChunks, GmmChunks>;
   template <typename Storage>
   using Source = GmmSource<Traits, Storage>;
   static constexpr bool kLoadsInputs = true;
@@ -105,7 +106,11 @@ struct GmmInTurn : Traits_ {
     const bool factors = has_products(tile) && args.epilogue.has_factors;
     if (factors)
       ptx::mbarrier_wait(ptx::shared_address(&shared.inputs.full[slot]), cursor.parity());
-    finish_gmm_tile<Traits>(shared, args, tile, shared.inputs.tiles[slot], chunks, acc);
+    if constexpr (Traits::kGated) {
+      finish_gated_tile<Traits>(shared, args, tile, shared.inputs.tiles[slot], chunks, acc);
+    } else {
+      finish_gmm_tile<Traits>(shared, args, tile, shared.inputs.tiles[slot], chunks, acc);
+    }
     if (factors) ptx::mbarrier_arrive(ptx::shared_address(&shared.inputs.empty[slot]));
   }
 

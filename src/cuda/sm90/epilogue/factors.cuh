@@ -82,7 +82,7 @@ struct RowFactor {
 template <typename Traits>
 struct alignas(16) EpilogueInputs {
   RowFactor rows[Traits::kTokens];
-  float bias[Traits::kFeatures];
+  float bias[Traits::kRowsA];
   float beta;
 };
 
@@ -133,8 +133,7 @@ class LoadedFactors {
         bias.data = epilogue.bias_list[tile.group];
         begin = 0;
       }
-      begin += tile.feature * bias.stride;
-      read_factors(bias, begin, threadIdx.x % 32, args.n - tile.feature, bias_);
+      read_bias(args, tile, bias, begin);
     }
     alpha_ = read_factor(epilogue.alpha, tile.group);
     beta_ = read_factor(epilogue.beta, tile.group);
@@ -157,7 +156,25 @@ class LoadedFactors {
 
  private:
   static constexpr int kTokensAhead = Traits::kTokens < 192 ? Traits::kTokens : 192;
-  static constexpr int kFeatures = Traits::kFeatures / 32;  // a lane's
+  static constexpr int kFeatures = Traits::kRowsA / 32;  // a lane's
+
+  // The group's bias, which begins at `begin`; with a gate first that of the gates.
+  __device__ __forceinline__ void read_bias(const GmmArguments& args, const Tile& tile,
+                                            FactorVector bias, int64_t begin) {
+    const int lane = threadIdx.x % 32;
+    if constexpr (Traits::kGated) {
+      const int64_t to_up = args.epilogue.gate.part_stride * bias.stride;
+      bias.stride *= args.epilogue.gate.feature_stride;
+      begin += tile.feature * bias.stride;
+      using Half = float[kFeatures / 2];
+      read_factors(bias, begin, lane, args.n - tile.feature, *reinterpret_cast<Half*>(bias_));
+      read_factors(bias, begin + to_up, lane, args.n - tile.feature,
+                   *reinterpret_cast<Half*>(bias_ + kFeatures / 2));
+    } else {
+      begin += tile.feature * bias.stride;
+      read_factors(bias, begin, lane, args.n - tile.feature, bias_);
+    }
+  }
 
   LoadedRows<kTokensAhead / 32> rows_;
   float bias_[kFeatures];

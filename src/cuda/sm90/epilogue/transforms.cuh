@@ -4,16 +4,18 @@
 //   deferred.cuh     gmm, 16 bits: wait in registers, leave while the next tile's products run
 //   at_once.cuh      gmm, 16 bits or fp32: through a warpgroup's own chunk buffers when a tile ends
 //   gmm_chunks.cuh   gmm in turn: transposed into the ring of chunks
+//   gated_chunks.cuh the same with an activation of gates and up parts
 //   tgmm_chunks.cuh  tgmm: as they are into the ring of chunks
 //
 // A transform is made for one of a thread's two-row slices of a block of operand A (`feature`: its
 // first row in the tile, the other one is 8 further) and called with a sum, h (0 or 1: which of the
 // two rows) and the factors of the sum's token. Rows<n> are those of n 8-token groups, read
 // together and before the first result is written: shared memory answers after some 30 cycles, and
-// the compiler moves no read before a write. C is added after it (add_c). An activation of two
-// blocks (gate and up) would be one more struct that takes both blocks' sums.
+// the compiler moves no read before a write. C is added after it (add_c). An activation with a
+// gate takes what a transform made of the sums of two blocks (activate).
 #pragma once
 
+#include "core/activation_math.h"
 #include "cuda/sm90/epilogue/factors.cuh"
 
 namespace cadre::sm90 {
@@ -103,6 +105,16 @@ struct GroupFactors : RowFactors {
     __device__ __forceinline__ RowFactor at(int /*j*/, int /*i*/) const { return {product, 1.0f}; }
   };
 };
+
+// An activation with a gate; see GateArguments. In the order of core/activation_math.h, so that a
+// pass of its own (cuda/rows/activate.cu) gives the same bits.
+__device__ __forceinline__ float activate(const GateArguments& gate, float g, float u) {
+  g = g > gate.limit ? gate.limit : g;
+  u = u < -gate.limit ? -gate.limit : u;
+  u = u > gate.limit ? gate.limit : u;
+  const float inner = gate.is_cubic ? g * (gate.linear + gate.cubic * (g * g)) : gate.linear * g;
+  return g * sigmoid_of(inner) * (u + gate.up_offset);
+}
 
 __device__ __forceinline__ float add_c(float beta, float c, float value) {
   return fmaf(beta, c, value);

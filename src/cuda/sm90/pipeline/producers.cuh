@@ -58,11 +58,19 @@ class GmmSource {
   }
 
   // Weights as blocks of 64 features: two with each box of rows of K, one with each box of rows of
-  // features.
+  // features. With a gate: a block of gates and one of their up parts.
   __device__ __forceinline__ void load_a(uint32_t to, uint32_t full, int block) const {
     constexpr bool kRowsOfK = Traits::kMajorA == ptx::Major::kK;
     constexpr int kBoxBlocks = kRowsOfK ? 2 : 1;
     const int k = block * Traits::kTileK;
+    if constexpr (Traits::kGated) {
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        ptx::tma_load_4d(to + part * kBlockBytes, map_, full, ptx::kEvictNormal,
+                         kRowsOfK ? k : tile_.feature, kRowsOfK ? tile_.feature : k, part, group_);
+      }
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < Traits::kFeatures / kBlockRows; i += kBoxBlocks) {
       const int feature = tile_.feature + i * kBlockRows;
