@@ -167,7 +167,9 @@ class Filler {
     }
     make_results(shapes, {0, c_.n});
     if (c_.preactivation) {
-      const Layout layout{.form = Placement::kRows, .row_padding = c_.out_layout.row_padding};
+      // Where out's rows are padded, these are too, to whole 16 bytes.
+      const int64_t padding = c_.out_layout.row_padding > 0 ? 8 + (8 - c_.n % 8) % 8 : 0;
+      const Layout layout{.form = Placement::kRows, .row_padding = padding};
       emplace(data_.preactivation, c_.out, {{c_.m, c_.n}}, layout);
     }
   }

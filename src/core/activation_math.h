@@ -50,7 +50,13 @@ CADRE_HOST_DEVICE double exp_of(double x) { return exp(x); }
 
 CADRE_HOST_DEVICE float exp_of(float x) {
 #if defined(__CUDA_ARCH__)
-  return expf(x);
+  // 2^(x log2 e), the product in two parts. expf would hold more constants in registers than a
+  // kernel has left beside its sums. The result stays finite; its reciprocal is 0 there.
+  x = x > 88.7f ? 88.7f : x;
+  const float whole = x * 1.44269502f;
+  const float rest = fmaf(x, 1.92596299e-8f, fmaf(x, 1.44269502f, -whole));
+  const float power = exp2f(whole);
+  return fmaf(power, 0.693147182f * rest, power);
 #else
   // e^x = 2^n * e^r with |r| <= ln(2) / 2. Above 89 the result is infinite, below -104 it is zero.
   // A comparison with NaN is false and keeps it.

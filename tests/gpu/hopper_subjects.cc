@@ -96,13 +96,13 @@ bool fit_to_hopper(const HopperSubject& subject, Case* c) {
     c->k -= 3;
     // Between the matrices of gmm's list one without rows may lie, and no padding of rows aligns
     // it.
-    if (!is_gmm || c->out_layout.form != Placement::kList) c->n -= 5;
+    if (!is_gmm || c->out_layout.form != Placement::kList) c->n -= c->activation.gated() ? 6 : 5;
     c->sizes_on_device = true;
   }
   const bool deep_weights = is_gmm && c->transpose_rhs != c->rhs_layout.column_major;
   return fit_layout(c->k, &c->lhs_layout) &&
          fit_layout(deep_weights ? c->k : c->n, &c->rhs_layout) &&
-         fit_layout(c->n, &c->out_layout) && fit_layout(c->n, &c->c_layout);
+         fit_layout(c->out_cols(), &c->out_layout) && fit_layout(c->n, &c->c_layout);
 }
 
 }  // namespace cadre::tests

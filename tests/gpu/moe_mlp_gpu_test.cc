@@ -133,7 +133,8 @@ class MoeMlpGpu : public GpuBackendTest {
 TEST_P(MoeMlpGpu, NeedsAWorkspace) {
   ids.set(std::vector<int64_t>(kSlots, 1));
   MoeMlp layer({.w13 = w13.view(), .w2 = w2.view()});
-  for (GpuArray* array : {&sizes, &source, &slot}) array->set(std::vector<int64_t>(kExperts, 0));
+  sizes.set(std::vector<int64_t>(kExperts, 0));
+  for (GpuArray* array : {&source, &slot}) array->set(std::vector<int64_t>(kSlots, 0));
   poison_results();
   const Status status = layer.forward(context, forward_args(nullptr));
   EXPECT_EQ(status.code(), StatusCode::kInvalid);

@@ -50,36 +50,6 @@ __device__ __forceinline__ void load_columns(const RowView& view, int64_t row, i
   sm80::load_run(at, view.col_stride, count, view.vectors, values);
 }
 
-/// A run as it lies in memory: half the registers of a widened one where T has 16 bits, so that
-/// twice as many can be on their way.
-template <typename T>
-struct RawRun {
-  static constexpr int kPerVector = 16 / static_cast<int>(sizeof(T));
-  sm80::Vector16<T> parts[kRun / kPerVector];
-
-  __device__ __forceinline__ void load(const RowView& view, int64_t row, int64_t col, int count) {
-    const T* at =
-        reinterpret_cast<const T*>(view.data) + row * view.row_stride + col * view.col_stride;
-    if (view.vectors && count == kRun) {
-#pragma unroll
-      for (int i = 0; i < kRun / kPerVector; ++i) {
-        parts[i] = reinterpret_cast<const sm80::Vector16<T>*>(at)[i];
-      }
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < kRun; ++i) {
-      parts[i / kPerVector].values[i % kPerVector] =
-          i < count ? at[i * view.col_stride] : sm80::narrow<T>(0.0f);
-    }
-  }
-
-  template <typename Compute>
-  __device__ __forceinline__ Compute get(int i) const {
-    return sm80::widen<Compute>(parts[i / kPerVector].values[i % kPerVector]);
-  }
-};
-
 template <typename Compute>
 __device__ __forceinline__ void add_columns(const RowView& view, int64_t row, int64_t col,
                                             int count, Compute (&sums)[kRun]) {

@@ -1,5 +1,5 @@
-// combine: a warp owns 256 columns of a token and adds its rows slot by slot. combine_grad: a warp
-// owns a row of dy or a slot of dweights, a thread where they are a few columns wide.
+// combine: a thread owns eight columns of a token and adds its rows slot by slot. combine_grad: a
+// warp owns a row of dy or a slot of dweights, a thread where they are a few columns wide.
 #include "cuda/rows/columns.cuh"
 #include "cuda/rows/indices.cuh"
 #include "cuda/rows/launchers.h"
@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-/// Columns of a warp's unit of work in combine: a run of each lane.
-constexpr int64_t kUnit = 32 * kRun;
+/// Rows of a token that are loaded before the first is added.
+constexpr int kSlotsAhead = 4;
 /// Widths up to this one have a thread for each row of combine_grad: weights of rows, dots of
 /// slots.
 constexpr int64_t kNarrow = 4;
@@ -19,60 +19,41 @@ struct CombineArguments {
   RowView y, weights, shared, residual, out;
   IndexView slot_row;
   int64_t m, t, top_k, width;
-  int64_t units_of_row;
+  int64_t runs_of_row;
   int32_t* fault;
 };
 
-/// Adds up to 32 slots of a token, from `first` on. A lane looks up one of them for the whole warp;
-/// then rows are loaded, some at a time, and added in slot order.
 template <typename T, typename Compute>
-__device__ __forceinline__ void add_slots(const CombineArguments& args, int64_t token,
-                                          int64_t first, int64_t col, int count,
-                                          Compute (&sums)[kRun]) {
-  constexpr unsigned kAllLanes = 0xffffffffu;
-  constexpr int kSlotsAhead = sizeof(T) == 2 ? 8 : sizeof(T) == 4 ? 4 : 2;
-  const int64_t slot = first + threadIdx.x % 32;
-  const int64_t my_row =
-      slot < args.top_k ? checked_row(args.slot_row.at(token, slot), args.m, args.fault) : -1;
-  const Compute my_weight = args.weights.data != nullptr && my_row >= 0
-                                ? element<Compute>(args.weights, token, slot)
-                                : Compute{1};
-  const int slots = static_cast<int>(min(args.top_k - first, int64_t{32}));
-  const unsigned present = __ballot_sync(kAllLanes, my_row >= 0);
-  for (int begin = 0; begin < slots; begin += kSlotsAhead) {
-    RawRun<T> runs[kSlotsAhead];
+__global__ void __launch_bounds__(kThreads)
+    combine_kernel(const __grid_constant__ CombineArguments args) {
+  const int64_t runs = args.t * args.runs_of_row;
+  for (int64_t run = int64_t{blockIdx.x} * kThreads + threadIdx.x; run < runs;
+       run += int64_t{gridDim.x} * kThreads) {
+    const int64_t token = run / args.runs_of_row;
+    const int64_t col = run % args.runs_of_row * kRun;
+    const int count = static_cast<int>(min(args.width - col, int64_t{kRun}));
+    Compute sums[kRun] = {};
+    for (int64_t first = 0; first < args.top_k; first += kSlotsAhead) {
+      int64_t rows[kSlotsAhead];
+      Compute weights[kSlotsAhead];
 #pragma unroll
-    for (int i = 0; i < kSlotsAhead; ++i) {  // begin + i stays below 32
-      const int64_t row = __shfl_sync(kAllLanes, my_row, begin + i);
-      if (row >= 0) runs[i].load(args.y, row, col, count);
-    }
+      for (int i = 0; i < kSlotsAhead; ++i) {
+        const int64_t slot = first + i;
+        rows[i] =
+            slot < args.top_k ? checked_row(args.slot_row.at(token, slot), args.m, args.fault) : -1;
+        weights[i] = args.weights.data != nullptr && rows[i] >= 0
+                         ? element<Compute>(args.weights, token, slot)
+                         : Compute{1};
+      }
 #pragma unroll
-    for (int i = 0; i < kSlotsAhead; ++i) {
-      const Compute weight = __shfl_sync(kAllLanes, my_weight, begin + i);
-      if ((present >> (begin + i) & 1u) == 0) continue;
+      for (int i = 0; i < kSlotsAhead; ++i) {
+        if (rows[i] < 0) continue;
+        Compute values[kRun];
+        load_columns<T>(args.y, rows[i], col, count, values);
 #pragma unroll
-      for (int c = 0; c < kRun; ++c) {
-        sums[c] = sum_of(sums[c], product(weight, runs[i].template get<Compute>(c)));
+        for (int c = 0; c < kRun; ++c) sums[c] = sum_of(sums[c], product(weights[i], values[c]));
       }
     }
-  }
-}
-
-template <typename T, typename Compute>
-__global__ void __launch_bounds__(kThreads, 2)
-    combine_kernel(const __grid_constant__ CombineArguments args) {
-  const int64_t units = args.t * args.units_of_row;
-  for (int64_t unit = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; unit < units;
-       unit += int64_t{gridDim.x} * kWarps) {
-    const int64_t token = unit / args.units_of_row;
-    // Lanes behind the last column help to look up slots, and read and write no column.
-    const int64_t col = unit % args.units_of_row * kUnit + threadIdx.x % 32 * kRun;
-    const int count = static_cast<int>(max(min(args.width - col, int64_t{kRun}), int64_t{0}));
-    Compute sums[kRun] = {};
-    for (int64_t first = 0; first < args.top_k; first += 32) {
-      add_slots<T>(args, token, first, col, count, sums);
-    }
-    if (count == 0) continue;
     add_columns(args.shared, token, col, count, sums);
     add_columns(args.residual, token, col, count, sums);
     store_columns(args.out, token, col, count, sums);
@@ -214,14 +195,15 @@ Status launch_combine(const cuda::Launch& launch, const plan::Problem& problem,
                               .t = tokens,
                               .top_k = problem.k,
                               .width = problem.n,
-                              .units_of_row = (problem.n + kUnit - 1) / kUnit,
+                              .runs_of_row = (problem.n + kRun - 1) / kRun,
                               .fault = launch.fault};
-  const int64_t units = tokens * args.units_of_row;
-  if (units == 0) return {};
+  const int64_t runs = tokens * args.runs_of_row;
+  if (runs == 0) return {};
   return with_types(call.y.dtype, problem.compute, [&]<typename T, typename C>(T, C) {
     return cuda::launch_kernel(
         launch, "sm80/combine", combine_kernel<T, C>,
-        {.blocks = blocks_for(launch, (units + kWarps - 1) / kWarps), .threads = kThreads}, args);
+        {.blocks = blocks_for(launch, (runs + kThreads - 1) / kThreads), .threads = kThreads},
+        args);
   });
 }
 

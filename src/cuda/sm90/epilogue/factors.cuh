@@ -35,35 +35,39 @@ __device__ __forceinline__ float read_factor(const GroupFactor& factor, int grou
 
 // Elements first, first + 32 and so on of a vector that begins at `begin`, as far as they lie
 // before `end`; the rest of `values` keeps what it holds. All loads are on their way before the
-// first one is waited for.
-template <int kCount>
+// first one is waited for. With kOf below kCount the vector is several, `further` elements apart,
+// and kOf elements of each are read.
+template <int kCount, int kOf = kCount>
 __device__ __forceinline__ void read_factors(const FactorVector& vector, int64_t begin, int first,
-                                             int end, float (&values)[kCount]) {
-  const int64_t at = begin + first * vector.stride;
+                                             int end, float (&values)[kCount],
+                                             int64_t further = 0) {
+  const int64_t from = begin + first * vector.stride;
   const int64_t step = 32 * vector.stride;
+  const auto at = [&](int i) { return i % kOf * step + i / kOf * further; };
+  const auto inside = [&](int i) { return first + 32 * (i % kOf) < end; };
   if (vector.kind == ElementKind::kF32) {
-    const float* data = static_cast<const float*>(vector.data) + at;
+    const float* data = static_cast<const float*>(vector.data) + from;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      if (first + 32 * i < end) values[i] = data[i * step];
+      if (inside(i)) values[i] = data[at(i)];
     }
   } else if (vector.kind == ElementKind::kF64) {
-    const double* data = static_cast<const double*>(vector.data) + at;
+    const double* data = static_cast<const double*>(vector.data) + from;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      if (first + 32 * i < end) values[i] = static_cast<float>(data[i * step]);
+      if (inside(i)) values[i] = static_cast<float>(data[at(i)]);
     }
   } else {
-    const uint16_t* data = static_cast<const uint16_t*>(vector.data) + at;
+    const uint16_t* data = static_cast<const uint16_t*>(vector.data) + from;
     uint16_t bits[kCount];
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) bits[i] = first + 32 * i < end ? data[i * step] : 0;
+    for (int i = 0; i < kCount; ++i) bits[i] = inside(i) ? data[at(i)] : 0;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const float value = vector.kind == ElementKind::kBf16
                               ? __uint_as_float(uint32_t{bits[i]} << 16)
                               : __half2float(__ushort_as_half(bits[i]));
-      if (first + 32 * i < end) values[i] = value;
+      if (inside(i)) values[i] = value;
     }
   }
 }
@@ -161,19 +165,15 @@ class LoadedFactors {
   // The group's bias, which begins at `begin`; with a gate first that of the gates.
   __device__ __forceinline__ void read_bias(const GmmArguments& args, const Tile& tile,
                                             FactorVector bias, int64_t begin) {
-    const int lane = threadIdx.x % 32;
+    constexpr int kParts = Traits::kGated ? 2 : 1;
+    int64_t to_up = 0;
     if constexpr (Traits::kGated) {
-      const int64_t to_up = args.epilogue.gate.part_stride * bias.stride;
+      to_up = args.epilogue.gate.part_stride * bias.stride;
       bias.stride *= args.epilogue.gate.feature_stride;
-      begin += tile.feature * bias.stride;
-      using Half = float[kFeatures / 2];
-      read_factors(bias, begin, lane, args.n - tile.feature, *reinterpret_cast<Half*>(bias_));
-      read_factors(bias, begin + to_up, lane, args.n - tile.feature,
-                   *reinterpret_cast<Half*>(bias_ + kFeatures / 2));
-    } else {
-      begin += tile.feature * bias.stride;
-      read_factors(bias, begin, lane, args.n - tile.feature, bias_);
     }
+    begin += tile.feature * bias.stride;
+    read_factors<kFeatures, kFeatures / kParts>(bias, begin, threadIdx.x % 32,
+                                                args.n - tile.feature, bias_, to_up);
   }
 
   LoadedRows<kTokensAhead / 32> rows_;

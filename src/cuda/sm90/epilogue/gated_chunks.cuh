@@ -51,14 +51,15 @@ __device__ __forceinline__ void write_gated_chunk(const EpilogueInputs<Traits>& 
   const Transform ups(inputs, kBlockRows + lane.feature);
 #pragma unroll
   for (int j = 0; j < 8; j += 2) {
-    const typename Transform::template Rows<2> rows(inputs, group + j, lane.token);
     uint32_t words[4];
 #pragma unroll
     for (int word = 0; word < 4; ++word) {
+      // Read when needed: registers are what there is least of.
+      const typename Transform::template Rows<1> rows(inputs, group + j + word / 2, lane.token);
       const int h = word % 2;
       const int at = 4 * (group + j + word / 2) + 2 * h;
-      const RowFactor first = rows.at(word / 2, 0);
-      const RowFactor second = rows.at(word / 2, 1);
+      const RowFactor first = rows.at(0, 0);
+      const RowFactor second = rows.at(0, 1);
       const float2 g = rounded<T>(gates(acc[0][at], h, first), gates(acc[0][at + 1], h, second));
       const float2 u = rounded<T>(ups(acc[1][at], h, first), ups(acc[1][at + 1], h, second));
       words[word] = pack<T>(activate(gate, g.x, u.x), activate(gate, g.y, u.y));
@@ -83,7 +84,7 @@ __device__ __forceinline__ void fill_gated_chunks(Storage& shared, const GmmArgu
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
         const FilledChunk<Traits> input(shared, cursor);
-        write_chunk<Transform, false, T, 4>(inputs, lane, acc[part], part * kBlockRows, first / 8,
+        write_chunk<Transform, false, T, 2>(inputs, lane, acc[part], part * kBlockRows, first / 8,
                                             input.address);
         ptx::fence_async_shared();
         input.publish();
