@@ -113,6 +113,7 @@ class MoeMlpGpu : public GpuBackendTest {
     expect_close(dw13, r_dw13, 4, "dw13");
     expect_close(dw2, r_dw2, 4, "dw2");
     for (GpuArray* array : results()) EXPECT_TRUE(array->guards_intact());
+    workspace_->download();
     EXPECT_TRUE(workspace_->guards_intact());
   }
 
