@@ -1,4 +1,4 @@
-"""A layer of experts in JAX: route, sort, multiply, weigh; a few steps of training under jit, then with the experts on all devices."""
+"""A layer of experts in JAX: a few steps of training under jit, then with the experts on all devices."""
 
 import math
 
@@ -22,15 +22,11 @@ def parameters(key):
 def experts_layer(p, x, group_offset=None):
     """Each token goes to its TOP_K experts; their outputs are summed with the router's weights.
 
-    group_offset: the first of the experts in p where these aren't all; rows of others come back as zeros.
+    group_offset: the first of the experts in p where these aren't all; others add nothing.
     """
     weights, experts = jax.lax.top_k(jax.nn.softmax(x @ p["router"]), TOP_K)
-    order = jnp.argsort(experts.reshape(-1), stable=True)  # rows sorted by expert
-    sizes = jnp.bincount(experts.reshape(-1), length=EXPERTS)  # stays on the device
-    rows = cadre.jax.grouped_mlp(
-        x[order // TOP_K], p["gate_up"], p["down"], sizes, group_offset=group_offset
-    )
-    return jnp.zeros_like(x).at[order // TOP_K].add(rows * weights.reshape(-1)[order][:, None])
+    shard = {} if group_offset is None else {"num_experts": EXPERTS, "group_offset": group_offset}
+    return cadre.jax.moe_mlp(x, experts, weights, p["gate_up"], p["down"], transposed=True, **shard)
 
 
 def sharded_layer(p, x):

@@ -19,7 +19,7 @@ struct RoutePlan {
 
   static constexpr int64_t kWarpsOfBlock = 32;  ///< where one block does everything
   /// Words of static shared memory that a block can have, but for a few.
-  static constexpr int64_t kMostSharedCounters = 11 * 1024;
+  static constexpr int64_t kMostSharedCounters = int64_t{11} * 1024;
 
   static RoutePlan of(int64_t slots, int64_t num_experts) {
     // A token or a few hundred: launches cost more than the work. Two steps of each warp.

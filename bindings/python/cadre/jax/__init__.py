@@ -8,6 +8,7 @@ except ModuleNotFoundError as error:
 # ruff: noqa: F401
 from . import ejkernel, megablox
 from ._handlers import check, register
+from ._moe_mlp import moe_mlp
 from ._ops import bias_grad, gmm, grouped_linear, grouped_mlp, tgmm
 from ._ragged_dot import ragged_dot, ragged_dot_general
 
@@ -19,6 +20,7 @@ __all__ = [
     "grouped_linear",
     "grouped_mlp",
     "megablox",
+    "moe_mlp",
     "ragged_dot",
     "ragged_dot_general",
     "register",
