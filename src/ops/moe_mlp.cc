@@ -206,7 +206,7 @@ Status MoeMlp::weight_gradients(Context& context, const MoeMlpSaved& saved,
 
 Status MoeMlp::backward_dw(Context& context, const CallOptions& options) {
   if (pending_.empty()) return {};
-  Pending oldest = std::move(pending_.front());
+  Pending oldest = pending_.front();
   pending_.pop_front();
   oldest.args.options = options;
   return weight_gradients(context, oldest.saved, oldest.args);

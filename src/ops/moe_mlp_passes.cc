@@ -63,8 +63,8 @@ class PassBuilder {
     return {rows, {}};
   }
 
-  void add(std::string_view what, decltype(OpStep::call) call) {
-    steps_.push_back({what, std::move(call)});
+  void add(std::string_view what, const decltype(OpStep::call)& call) {
+    steps_.push_back({what, call});
   }
 
   /// rows @ weight, or rows @ weight^T in a backward pass.
