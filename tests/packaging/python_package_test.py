@@ -45,6 +45,7 @@ NO_OTHER_PACKAGES = [
 ]
 if os.environ.get("CI"):  # as the rest of CI is compiled, so that ccache knows the objects
     NO_OTHER_PACKAGES += ["-C", "cmake.define.CADRE_WERROR=ON"]
+    NO_OTHER_PACKAGES += ["-C", f"cmake.define.CMAKE_CXX_COMPILER={shutil.which('c++')}"]
 # ... and no file of the library includes them, though they may lie in /usr/include.
 HEADERS = ("/CLI/", "/gtest/", "/fmt/", "/nlohmann/")
 
