@@ -69,15 +69,12 @@ class GmmSource {
         ptx::tma_load_4d(to + part * kBlockBytes, map_, full, ptx::kEvictNormal,
                          kRowsOfK ? k : tile_.feature, kRowsOfK ? tile_.feature : k, part, group_);
       }
-      return;
-    }
+    } else {
 #pragma unroll
-    for (int i = 0; i < Traits::kFeatures / kBlockRows; i += kBoxBlocks) {
-      const int feature = tile_.feature + i * kBlockRows;
-      if constexpr (kRowsOfK) {
-        ptx::tma_load_3d(to + i * kBlockBytes, map_, full, ptx::kEvictNormal, k, feature, group_);
-      } else {
-        ptx::tma_load_3d(to + i * kBlockBytes, map_, full, ptx::kEvictNormal, feature, k, group_);
+      for (int i = 0; i < Traits::kFeatures / kBlockRows; i += kBoxBlocks) {
+        const int feature = tile_.feature + i * kBlockRows;
+        ptx::tma_load_3d(to + i * kBlockBytes, map_, full, ptx::kEvictNormal,
+                         kRowsOfK ? k : feature, kRowsOfK ? feature : k, group_);
       }
     }
   }
