@@ -1,18 +1,10 @@
 // The promises of bias_grad.
-#include <numeric>
-
 #include "tests/contract/contract.h"
 
 namespace cadre::contract::bias_grad {
 namespace {
 
 using verify::Presence;
-
-Case with_sizes(Case c, std::vector<int64_t> sizes, int64_t tail) {
-  c.m = std::accumulate(sizes.begin(), sizes.end(), tail);
-  c.group_sizes = std::move(sizes);
-  return c;
-}
 
 Case with_scale_gradient(Case c) {
   c.bias = Presence::kTensor;

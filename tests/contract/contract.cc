@@ -2,6 +2,7 @@
 #include "tests/contract/contract.h"
 
 #include <iterator>
+#include <numeric>
 
 #include "core/text.h"
 #include "plan/context_state.h"
@@ -92,6 +93,12 @@ Failures check_refused(const Subject& subject, const std::vector<Case>& cases,
 bool has_given_isa(const Subject& subject) { return !subject.context.state().isa.empty(); }
 
 std::vector<int64_t> uneven_sizes() { return {5, 0, 1, 17, 0, 8}; }
+
+Case with_sizes(Case test_case, std::vector<int64_t> sizes, int64_t tail) {
+  test_case.m = std::accumulate(sizes.begin(), sizes.end(), tail);
+  test_case.group_sizes = std::move(sizes);
+  return test_case;
+}
 
 std::vector<Layout> odd_layouts(Placement form) {
   return {

@@ -52,6 +52,8 @@ Failures check_refused(const Subject& subject, const std::vector<Case>& cases,
 
 /// Sizes with empty, one-row and unaligned groups; 31 rows.
 std::vector<int64_t> uneven_sizes();
+/// The case with these groups and `tail` rows behind the last one.
+Case with_sizes(Case test_case, std::vector<int64_t> sizes, int64_t tail);
 /// Views that no fast kernel likes: padded, strided, reversed, column-major, off any alignment.
 std::vector<Layout> odd_layouts(Placement form);
 /// The cpu backend with a given instruction set: the others of this machine run every check, but on

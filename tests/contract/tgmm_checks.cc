@@ -1,22 +1,11 @@
 // The promises of tgmm.
-#include <numeric>
-
 #include "bench/shapes/shapes.h"
 #include "tests/contract/contract.h"
 
 namespace cadre::contract::tgmm {
-namespace {
 
 using verify::COperand;
 using verify::Scalars;
-
-Case with_sizes(Case c, std::vector<int64_t> sizes, int64_t tail) {
-  c.m = std::accumulate(sizes.begin(), sizes.end(), tail);
-  c.group_sizes = std::move(sizes);
-  return c;
-}
-
-}  // namespace
 
 Case basic(const DTypes& types) {
   Case c{.op = verify::Op::kTgmm, .seed = 12};
