@@ -16,8 +16,8 @@ BSource::BSource(const WorkUnit& unit, const GemmKernel& kernel)
 
 bool BSource::reads_in_place(int64_t k, int64_t tiles) const {
   if (column_rows_ > 0) return k % kernel_.column_k == 0;
-  // A kernel that multiplies faster than it packs packs whole blocks or pieces for its row tiles,
-  // with nothing in between.
+  // A kernel that multiplies faster than it packs packs whole blocks or parts of panels for its row
+  // tiles, with nothing in between.
   if ((!resident_ || tiles > 1) && kernel_.tuning.pack_cost >= kernel_.mr) return false;
   return reads_rows() && k % kernel_.k_step == 0;
 }

@@ -50,7 +50,7 @@ BlockCut::BlockCut(const Unit& unit) : unit_(unit) {
       std::max<int64_t>(b_bytes / (granules_of(kernel, k_used) * b_granule_bytes(kernel)), 1);
   block_panels = ceil_div(b.panels(), ceil_div(b.panels(), most));
   if (b.packs_lines()) {
-    block_panels = round_up(block_panels, std::max<int64_t>(kStripBytes / b.panel_row_bytes(), 1));
+    block_panels = round_up(block_panels, std::max<int64_t>(kLineBytes / b.panel_row_bytes(), 1));
   }
   n_blocks = ceil_div(b.panels(), block_panels) * b.halves();
   keeps_a = fits && n_blocks > 1;

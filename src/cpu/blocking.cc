@@ -41,12 +41,12 @@ Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches) {
   blocking.kept_b_bytes_max = caches.l2_bytes / 4 * kernel.tuning.kept_granules / kMaxGranules;
   // Few rows: all of packed A stays in half of L2 while B passes once, panel by panel.
   blocking.a_bytes_max = caches.l2_bytes / 2;
-  // A piece of a panel of B is packed into half of L1 and used at once. A power of two divides
-  // kMaxGranules, so no piece crosses from one packed segment of A into the next.
-  const int64_t piece = caches.l1_bytes / 2 / (int64_t{kernel.nr} * kernel.granule_bytes);
-  const auto piece_granules = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(piece)));
-  blocking.piece_k = std::clamp<int64_t>(piece_granules, 16, kMaxGranules) * kernel.granule_k;
-  // Where B is contiguous along n, pieces side by side take this much of each of its rows: enough
+  // A part of a panel of B is packed into half of L1 and used at once. A power of two divides
+  // kMaxGranules, so no part crosses from one panel of A into the next.
+  const int64_t part = caches.l1_bytes / 2 / (int64_t{kernel.nr} * kernel.granule_bytes);
+  const auto part_granules = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(part)));
+  blocking.part_k = std::clamp<int64_t>(part_granules, 16, kMaxGranules) * kernel.granule_k;
+  // Where B is contiguous along n, parts side by side take this much of each of its rows: enough
   // for a memory page to be worth opening.
   blocking.row_bytes = 512;
   // Few rows, B as it lies: so many rows of it side by side. Accumulators are read and written once
@@ -58,9 +58,9 @@ Blocking make_blocking(const GemmKernel& kernel, const CacheSizes& caches) {
   blocking.stream_bytes = caches.l2_bytes / 4;
   // One row of A: the sums of a row of B of at most this stay in L1.
   blocking.single_bytes = caches.l1_bytes / 4;
-  // Memory is fastest in the order of addresses, whatever the order of use: while a chunk of a
+  // Memory is fastest in the order of addresses, whatever the order of use: while a part of a
   // panel is used, the next one comes into L2, column after column. A quarter for each of the two.
-  blocking.chunk_bytes = caches.l2_bytes / 4;
+  blocking.prefetch_bytes = caches.l2_bytes / 4;
   // Turned over, panels of B pass beside rows that fill half of L2: these and the next ones take a
   // small part of the rest, which another thread of the core may be using.
   blocking.turned_b_bytes = caches.l2_bytes / 16;

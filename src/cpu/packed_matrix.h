@@ -15,7 +15,7 @@ namespace cadre::cpu {
 struct PackedLayout {
   const GemmKernel* kernel;
   int64_t k, n;
-  int64_t k_block;  ///< a power of two of granules: it divides a packed segment of A
+  int64_t k_block;  ///< a power of two of granules: it divides a panel of A
 
   int64_t blocks() const;  ///< at least 1, also for k = 0
   int64_t panels() const;

@@ -11,9 +11,9 @@ namespace cadre::cpu {
 namespace {
 
 /// k values of a panel that are copied at a time: whole steps of every kernel.
-constexpr int64_t kChunkK = 64;
+constexpr int64_t kGatheredK = 64;
 /// Of the widest panels: 32 columns of 4 bytes, 16 of 8.
-constexpr int64_t kChunkBytes = kChunkK * 128;
+constexpr int64_t kGatheredBytes = kGatheredK * 128;
 
 MatrixRef transposed(const MatrixRef& m) { return {m.data, m.dtype, m.col_stride, m.row_stride}; }
 
@@ -52,13 +52,13 @@ void pack_panel_of(const GemmKernel& kernel, const MatrixRef& b, const RowIndex&
   if (!rows.given() && !cols.given()) {
     return kernel.pack_b(part(b, panel.row, panel.col), panel.rows, panel.cols, dst, ahead_bytes);
   }
-  alignas(64) char memory[kChunkBytes];
-  for (int64_t done = 0; done < panel.rows; done += kChunkK) {
-    const Rectangle chunk{panel.row + done, panel.col, std::min(kChunkK, panel.rows - done),
-                          panel.cols};
-    const MatrixRef copy =
-        rows.given() ? gather_rows(b, rows, chunk, memory) : gather_cols(b, cols, chunk, memory);
-    kernel.pack_b(copy, chunk.rows, chunk.cols,
+  alignas(64) char memory[kGatheredBytes];
+  for (int64_t done = 0; done < panel.rows; done += kGatheredK) {
+    const Rectangle gathered{panel.row + done, panel.col, std::min(kGatheredK, panel.rows - done),
+                             panel.cols};
+    const MatrixRef copy = rows.given() ? gather_rows(b, rows, gathered, memory)
+                                        : gather_cols(b, cols, gathered, memory);
+    kernel.pack_b(copy, gathered.rows, gathered.cols,
                   dst + granules_of(kernel, done) * b_granule_bytes(kernel), 0);
   }
 }

@@ -1,4 +1,4 @@
-// Rows by index are copied, a piece at a time, to where they lie next to each other, and packed
+// Rows by index are copied, a few at a time, to where they lie next to each other, and packed
 // from there: kernels see strides alone, and the packed bytes are those of rows copied before.
 #pragma once
 

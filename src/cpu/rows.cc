@@ -97,9 +97,9 @@ void permute(const PermuteArgs& args, RowThreads& threads) {
   const bool contiguous = args.x.strides[1] == 1 && args.out.strides[1] == 1;
   threads.each(args.out.shape[0], width, [&](int64_t row) {
     const int64_t from = index_at(args.source_row, row);
-    const int64_t pieces = contiguous ? 1 : width;
+    const int64_t copies = contiguous ? 1 : width;
     const size_t bytes = contiguous ? static_cast<size_t>(width) * size : size;
-    for (int64_t i = 0; i < pieces; ++i) {
+    for (int64_t i = 0; i < copies; ++i) {
       char* to = address_at(args.out, row, i);
       if (from < 0) {
         std::memset(to, 0, bytes);

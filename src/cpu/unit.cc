@@ -26,7 +26,7 @@ Unit::Unit(const WorkUnit& unit, const GemmPlan& plan)
       rows(unit.m_end - unit.m_begin, kernel.mr, b.column_rows()),
       out(unit, kernel, b.column_rows() == 0) {}
 
-bool take_scratch(const int64_t* sizes, size_t count, char** pieces) {
+bool take_scratch(const int64_t* sizes, size_t count, char** parts) {
   const auto padded = [](int64_t bytes) { return round_up(bytes, 64) + 64; };
   int64_t total = 0;
   for (size_t i = 0; i < count; ++i) total += padded(sizes[i]);
@@ -35,7 +35,7 @@ bool take_scratch(const int64_t* sizes, size_t count, char** pieces) {
   auto* next = static_cast<char*>(scratch->reserve(static_cast<size_t>(total)));
   if (next == nullptr) return false;
   for (size_t i = 0; i < count; ++i) {
-    pieces[i] = next;
+    parts[i] = next;
     next += padded(sizes[i]);
   }
   return true;

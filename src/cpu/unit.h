@@ -68,12 +68,12 @@ struct Unit {
   }
 };
 
-/// Pieces of these sizes, one after the other, in the thread's scratch memory, each on cache lines
+/// Parts of these sizes, one after the other, in the thread's scratch memory, each on cache lines
 /// of its own; false when there is no memory.
-bool take_scratch(const int64_t* sizes, size_t count, char** pieces);
-template <size_t kPieces>
-bool take_scratch(const int64_t (&sizes)[kPieces], char* (&pieces)[kPieces]) {
-  return take_scratch(sizes, kPieces, pieces);
+bool take_scratch(const int64_t* sizes, size_t count, char** parts);
+template <size_t kParts>
+bool take_scratch(const int64_t (&sizes)[kParts], char* (&parts)[kParts]) {
+  return take_scratch(sizes, kParts, parts);
 }
 
 /// Cache lines that a walk will ask for.

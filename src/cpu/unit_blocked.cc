@@ -20,7 +20,7 @@ constexpr int64_t kCopySteps = 4;
 /// Lines of rows that are on their way while B is packed from them.
 constexpr int64_t kRowAheadLines = 64;
 /// All that is left of a walk.
-constexpr int64_t kAllStrips = std::numeric_limits<int64_t>::max();
+constexpr int64_t kAllBatches = std::numeric_limits<int64_t>::max();
 
 class BlockedUnit : Unit {
  public:
@@ -91,13 +91,13 @@ bool BlockedUnit::run() {
       b.is_packed() ? 0 : block_bytes * (cut_.packs_beside ? 2 : 1),
       gate_bytes_ + acc_bytes * (cut_.k_blocks > 1 ? rows.count() : 1), out.bias_bytes(),
       a.gather_bytes(kernel.mr, cut_.k_block)};
-  char* pieces[std::size(sizes)];
-  if (!take_scratch(sizes, pieces)) return false;
-  a_memory_ = pieces[0], acc_ = pieces[2];
-  out.widen_bias(pieces[3]);
-  if (sizes[4] > 0) a.gather_in(pieces[4]);
+  char* parts[std::size(sizes)];
+  if (!take_scratch(sizes, parts)) return false;
+  a_memory_ = parts[0], acc_ = parts[2];
+  out.widen_bias(parts[3]);
+  if (sizes[4] > 0) a.gather_in(parts[4]);
 
-  char* packed = pieces[1];
+  char* packed = parts[1];
   char* other = packed + (cut_.packs_beside ? block_bytes : 0);
   Beside beside;
   for (int64_t index = 0; index < cut_.n_blocks * cut_.k_blocks; ++index) {
@@ -107,7 +107,7 @@ bool BlockedUnit::run() {
       continue;
     }
     finish_copy(beside.columns, kernel.source_flip);
-    if (beside.rows.granules_left > 0) kernel.pack_rows(beside.rows, kAllStrips);
+    if (beside.rows.granules_left > 0) kernel.pack_rows(beside.rows, kAllBatches);
     if (!b.is_packed()) pack_block(block, std::max(source_panels(block), beside.panels), packed);
     beside = cut_.packs_beside ? beside_of(next, other) : Beside{};
     multiply_block(block, next, packed, &beside);
@@ -121,7 +121,7 @@ bool BlockedUnit::run() {
 void BlockedUnit::pack_block(const Block& block, int64_t begin, char* packed) const {
   if (begin == 0 && b.packs_lines()) {
     RowWalk walk = rows_of(block, packed);
-    kernel.pack_rows(walk, kAllStrips);
+    kernel.pack_rows(walk, kAllBatches);
     begin = line_panels(block);
   }
   for (int64_t i = begin; i < block.panels; ++i) {
@@ -132,7 +132,7 @@ void BlockedUnit::pack_block(const Block& block, int64_t begin, char* packed) co
 
 /// Panels of a block that are packed from rows: those of whole lines, where k is whole steps.
 int64_t BlockedUnit::line_panels(const Block& block) const {
-  const int64_t panels_of_line = std::max<int64_t>(kStripBytes / b.panel_row_bytes(), 1);
+  const int64_t panels_of_line = std::max<int64_t>(kLineBytes / b.panel_row_bytes(), 1);
   return block.k % kernel.k_step != 0 ? 0 : block.full_panels / panels_of_line * panels_of_line;
 }
 
@@ -149,9 +149,9 @@ RowWalk BlockedUnit::rows_of(const Block& block, char* packed) const {
   walk.panel_bytes = b.panel_bytes(block.k);
   walk.ahead = {walk.rows, walk.row_bytes, walk.k_bytes, block.k};
   walk.wait = kRowAheadLines / kernel.granule_k;
-  const int64_t strips = walk.granules_left * walk.row_bytes / kStripBytes + walk.wait;
+  const int64_t batches = walk.granules_left * walk.row_bytes / kLineBytes + walk.wait;
   const int64_t steps = rows.count() * block.panels * prefetch_steps(block.k);
-  walk.per_step = ceil_div(strips * kStripUnit, steps);
+  walk.per_step = ceil_div(batches * kBatchUnit, steps);
   return walk;
 }
 
@@ -159,19 +159,19 @@ RowWalk BlockedUnit::rows_of(const Block& block, char* packed) const {
 CopyWalk BlockedUnit::columns_of(const Block& block, char* packed) const {
   CopyWalk walk;
   const int64_t column_bytes = block.k * b.element_bytes();
-  if (block.full_panels == 0 || column_bytes % kStripBytes != 0) return walk;
+  if (block.full_panels == 0 || column_bytes % kLineBytes != 0) return walk;
   walk.columns = kernel.nr;
-  walk.rows = column_bytes / kStripBytes;
+  walk.rows = column_bytes / kLineBytes;
   walk.column_bytes = b.column_bytes();
   walk.row_bytes = b_granule_bytes(kernel);
-  const int64_t strips_of_row = walk.columns / kStripColumns;
-  walk.next.strip = b.at(block.k0, block.panel);
-  walk.next.strips_left = block.full_panels * walk.rows * strips_of_row;
+  const int64_t batches_of_row = walk.columns / kBatchColumns;
+  walk.next.batch = b.at(block.k0, block.panel);
+  walk.next.batches_left = block.full_panels * walk.rows * batches_of_row;
   walk.ahead = walk.next;
   walk.to = packed;
-  walk.wait = kCopyAheadRows * strips_of_row;
+  walk.wait = kCopyAheadRows * batches_of_row;
   const int64_t steps = rows.count() * block.panels * kCopySteps * prefetch_steps(block.k);
-  walk.per_step = ceil_div((walk.next.strips_left + walk.wait) * kStripUnit, steps);
+  walk.per_step = ceil_div((walk.next.batches_left + walk.wait) * kBatchUnit, steps);
   return walk;
 }
 

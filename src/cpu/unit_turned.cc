@@ -28,9 +28,9 @@ class TurnedUnit : Unit {
         block_rows / kernel.nr * row_panel_bytes,
         block_rows / kernel.nr * group_panels_ * b.halves() * acc_tile_bytes(kernel),
         out.bias_bytes()};
-    char* pieces[std::size(sizes)];
-    if (!take_scratch(sizes, pieces)) return false;
-    const auto [a_packed, acc, bias] = pieces;
+    char* parts[std::size(sizes)];
+    if (!take_scratch(sizes, parts)) return false;
+    const auto [a_packed, acc, bias] = parts;
     out.widen_bias(bias);
     for (int64_t row = 0; row < rows.rows(); row += block_rows) {
       const int64_t count = std::min(block_rows, rows.rows() - row);

@@ -59,7 +59,7 @@ double packed_a_bytes(const GemmItem& item, const GemmKernel& kernel) {
 }
 
 struct Cut {
-  int64_t rows, columns;  ///< pieces
+  int64_t rows, columns;  ///< units
 };
 
 bool stays_resident(const GemmItem& item, const GemmPlan& plan) {
@@ -77,15 +77,15 @@ bool is_turned(const GemmItem& item, const PackedMatrix* packed, const GemmKerne
 
 int64_t wanted_units(const GemmItem& item, double total, const GemmPlan& plan) {
   if (plan.threads == 1) return 1;
-  const double unit_cost = total / static_cast<double>(plan.threads * plan.units_per_thread);
+  const double wanted_cost = total / static_cast<double>(plan.threads * plan.units_per_thread);
   // A hair more than a whole number of units is none more.
   return std::max<int64_t>(
-      static_cast<int64_t>(std::ceil(cost_of(item) / std::max(unit_cost, 1.0) - 0.01)), 1);
+      static_cast<int64_t>(std::ceil(cost_of(item) / std::max(wanted_cost, 1.0) - 0.01)), 1);
 }
 
-/// Multiply-adds of a piece and, in the same currency, packing its rows of A and columns of B, or
+/// Multiply-adds of a unit and, in the same currency, packing its rows of A and columns of B, or
 /// reading these.
-double piece_cost(int64_t rows, int64_t columns, const GemmItem& item, const GemmPlan& plan) {
+double unit_cost(int64_t rows, int64_t columns, const GemmItem& item, const GemmPlan& plan) {
   const int row_cost = plan.kernel->tuning.pack_cost;
   const int column_cost = is_turned(item, nullptr, *plan.kernel) ? kReadCost : row_cost;
   const int64_t of_b = columns * (item.is_paired() ? 2 : 1);
@@ -93,15 +93,15 @@ double piece_cost(int64_t rows, int64_t columns, const GemmItem& item, const Gem
          static_cast<double>(item.k + 16);
 }
 
-/// Of the largest piece.
-double piece_cost(const GemmItem& item, const Cut& cut, const GemmPlan& plan) {
+/// Of the largest unit.
+double unit_cost(const GemmItem& item, const Cut& cut, const GemmPlan& plan) {
   const GemmKernel& kernel = *plan.kernel;
   const int64_t rows = ceil_div(ceil_div(item.m, kernel.mr), cut.rows) * kernel.mr;
   const int64_t columns = ceil_div(ceil_div(cut_columns(item), kernel.nr), cut.columns) * kernel.nr;
-  return piece_cost(rows, columns, item, plan);
+  return unit_cost(rows, columns, item, plan);
 }
 
-/// As many pieces as are wanted, or as there can be, in the shape that packs least.
+/// As many units as are wanted, or as there can be, in the shape that packs least.
 Cut cut_of(const GemmItem& item, double total, const GemmPlan& plan) {
   const GemmKernel& kernel = *plan.kernel;
   const int64_t panels = ceil_div(cut_columns(item), kernel.nr);
@@ -117,7 +117,7 @@ Cut cut_of(const GemmItem& item, double total, const GemmPlan& plan) {
     const int64_t columns = ceil_div(wanted, rows);
     if (columns > most_columns) continue;
     const Cut cut{rows, std::max<int64_t>(columns, 1)};
-    const double cost = piece_cost(item, cut, plan) * static_cast<double>(cut.rows * cut.columns);
+    const double cost = unit_cost(item, cut, plan) * static_cast<double>(cut.rows * cut.columns);
     if (best_cost == 0 || cost < best_cost) best = cut, best_cost = cost;
     if (columns <= 1) break;
   }
@@ -125,7 +125,7 @@ Cut cut_of(const GemmItem& item, double total, const GemmPlan& plan) {
 }
 
 double cost_of(const WorkUnit& unit, const GemmPlan& plan) {
-  return piece_cost(unit.m_end - unit.m_begin, unit.n_end - unit.n_begin, *unit.item, plan);
+  return unit_cost(unit.m_end - unit.m_begin, unit.n_end - unit.n_begin, *unit.item, plan);
 }
 
 /// Quarters of its columns, where B is contiguous along k: parts are then read as fast as the
@@ -227,7 +227,7 @@ int choose_units_per_thread(const std::vector<GemmItem>& items, const GemmPlan& 
       if (item.m == 0 || item.n == 0) continue;
       const Cut cut = cut_of(item, total, tried);
       costs.insert(costs.end(), static_cast<size_t>(cut.rows * cut.columns),
-                   piece_cost(item, cut, tried));
+                   unit_cost(item, cut, tried));
     }
     std::sort(costs.begin(), costs.end(), std::greater<>());
     // Each unit, the largest first, goes to the thread that is free first.

@@ -25,8 +25,8 @@ struct Shape {
   int64_t m, n, k;
 };
 
-// Around tiles of 16 and 32 (f32: 9 x 48), steps of 32 (64 for int8), stretches of panels and
-// pieces, with more rows than stay resident, and of whole panels and steps, which are multiplied
+// Around tiles of 16 and 32 (f32: 9 x 48), steps of 32 (64 for int8), stretches and parts of
+// panels, with more rows than stay resident, and of whole panels and steps, which are multiplied
 // turned over: one panel of rows or several, whole or not, in one block or in several.
 constexpr Shape kShapes[] = {
     {1, 32, 64},   {1, 33, 31},    {4, 96, 2048}, {16, 64, 128},  {17, 31, 65},    {32, 100, 257},

@@ -34,7 +34,7 @@ struct Shape {
 };
 
 // Rows: around tiles of 6, 9 and 14 and around 8; columns: parts of panels, whole ones and both;
-// k: parts of vectors, and several segments of packed A. The last is wider than what is read side
+// k: parts of vectors, and several panels of A. The last is wider than what is read side
 // by side, where L2 is 1 MiB.
 constexpr Shape kShapes[] = {
     {1, 31, 33},   {1, 32, 32},   {1, 97, 1100},  {1, 1100, 70}, {2, 64, 96},   {3, 48, 64},

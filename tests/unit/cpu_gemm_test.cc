@@ -229,7 +229,7 @@ TEST_P(OnEveryIsa, MatchesPlainLoops) {
   }
 }
 
-/// Several blocks of k, n and packed segments.
+/// Several blocks of k, n and panels of A.
 TEST_P(OnEveryIsa, MatchesPlainLoopsBeyondOneBlock) {
   std::mt19937 random(11);
   constexpr Layout kRow = Layout::kRowMajor, kColumn = Layout::kColumnMajor;

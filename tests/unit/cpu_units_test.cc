@@ -169,7 +169,7 @@ TEST(CpuBlocking, FitsTheCaches) {
         EXPECT_EQ(blocking.k_block % kernel.granule_k, 0);
         EXPECT_LE(granules * kernel.nr * kernel.granule_bytes, blocking.b_bytes_max);
         EXPECT_LE(blocking.b_bytes_max, sizes.l2_bytes / 2);
-        EXPECT_EQ(kMaxGranules * kernel.granule_k % blocking.piece_k, 0);
+        EXPECT_EQ(kMaxGranules * kernel.granule_k % blocking.part_k, 0);
         EXPECT_EQ(kMaxGranules * kernel.granule_k % blocking.stream_k, 0);
       }
     }

@@ -20,27 +20,27 @@ inline FourGranules load_granules(const char* p) {
 }
 inline void store_granules(char* p, FourGranules x) { std::memcpy(p, &x, sizeof(x)); }
 
-inline void advance_strip(const CopyWalk& walk, CopyWalk::Place& place) {
-  --place.strips_left;
-  place.strip += kStripColumns * walk.column_bytes;
-  place.column += kStripColumns;
+inline void advance_batch(const CopyWalk& walk, CopyWalk::Place& place) {
+  --place.batches_left;
+  place.batch += kBatchColumns * walk.column_bytes;
+  place.column += kBatchColumns;
   if (place.column < walk.columns) return;
   place.column = 0;
-  place.strip += kStripBytes - walk.columns * walk.column_bytes;
+  place.batch += kLineBytes - walk.columns * walk.column_bytes;
   if (++place.row < walk.rows) return;
   place.row = 0;
-  place.strip += walk.columns * walk.column_bytes - walk.rows * kStripBytes;
+  place.batch += walk.columns * walk.column_bytes - walk.rows * kLineBytes;
 }
 
 // 16 granules of four columns become four granules of 16 rows of the panel. Stores are what this
 // costs: one by one the granules would take four times as many.
-inline void copy_strip(CopyWalk& walk, uint32_t flip) {
+inline void copy_batch(CopyWalk& walk, uint32_t flip) {
   const int64_t column_bytes = walk.column_bytes;
   const int64_t row_bytes = walk.row_bytes;
-  const char* from = walk.next.strip;
+  const char* from = walk.next.batch;
   char* to = walk.to;
 #pragma GCC unroll 4
-  for (int64_t byte = 0; byte < kStripBytes; byte += 16, from += 16) {
+  for (int64_t byte = 0; byte < kLineBytes; byte += 16, from += 16) {
     // Half of the 4 x 4 granules at a time, each from loads of its own: three registers will do.
     {
       const FourGranules ab = __builtin_shufflevector(
@@ -62,32 +62,32 @@ inline void copy_strip(CopyWalk& walk, uint32_t flip) {
     }
     to += 4 * row_bytes;
   }
-  const bool last = walk.next.column + kStripColumns == walk.columns;
-  walk.to = last ? to - (walk.columns - kStripColumns) * 4 : walk.to + kStripColumns * 4;
-  advance_strip(walk, walk.next);
+  const bool last = walk.next.column + kBatchColumns == walk.columns;
+  walk.to = last ? to - (walk.columns - kBatchColumns) * 4 : walk.to + kBatchColumns * 4;
+  advance_batch(walk, walk.next);
 }
 
-// What is due in one of the steps over which the walk is spread. Strips are asked for some time
+// What is due in one of the steps over which the walk is spread. Batches are asked for some time
 // before they are copied.
 inline void advance_copy(CopyWalk& walk, uint32_t flip) {
   walk.due += walk.per_step;
-  for (; walk.due >= kStripUnit; walk.due -= kStripUnit) {
-    if (walk.ahead.strips_left > 0) {
-      for (int64_t i = 0; i < kStripColumns; ++i)
-        __builtin_prefetch(walk.ahead.strip + i * walk.column_bytes, 0, 2);
-      advance_strip(walk, walk.ahead);
+  for (; walk.due >= kBatchUnit; walk.due -= kBatchUnit) {
+    if (walk.ahead.batches_left > 0) {
+      for (int64_t i = 0; i < kBatchColumns; ++i)
+        __builtin_prefetch(walk.ahead.batch + i * walk.column_bytes, 0, 2);
+      advance_batch(walk, walk.ahead);
     }
     if (walk.wait > 0) {
       --walk.wait;
-    } else if (walk.next.strips_left > 0) {
-      copy_strip(walk, flip);
+    } else if (walk.next.batches_left > 0) {
+      copy_batch(walk, flip);
     }
   }
 }
 
 // All that is left.
 inline void finish_copy(CopyWalk& walk, uint32_t flip) {
-  while (walk.next.strips_left > 0) copy_strip(walk, flip);
+  while (walk.next.batches_left > 0) copy_batch(walk, flip);
 }
 
 }  // namespace

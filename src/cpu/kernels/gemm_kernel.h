@@ -33,43 +33,43 @@ struct PrefetchWalk {
 };
 
 // Panels of B that are packed beside the products of the block before, from columns contiguous
-// along k whose granules stay as they are: a strip of four columns and a line of each at a time,
+// along k whose granules stay as they are: a batch of four columns and a line of each at a time,
 // then the next columns of the panel, the next lines, the next panel. The inner loop does a part of
 // it in every kPrefetchSteps steps (kernels/copy_walk.h).
-inline constexpr int64_t kStripColumns = 4;
-inline constexpr int64_t kStripBytes = 64;
-inline constexpr int64_t kStripUnit = 1024;
+inline constexpr int64_t kBatchColumns = 4;
+inline constexpr int64_t kLineBytes = 64;
+inline constexpr int64_t kBatchUnit = 1024;
 struct CopyWalk {
   struct Place {
-    const char* strip = nullptr;
-    int64_t column = 0, row = 0;  // of the panel; rows of kStripBytes
-    int64_t strips_left = 0;      // of all panels
+    const char* batch = nullptr;
+    int64_t column = 0, row = 0;  // of the panel; rows of kLineBytes
+    int64_t batches_left = 0;     // of all panels
   };
   Place next, ahead;         // what to copy, and what to prefetch
-  char* to = nullptr;        // where the next strip's first granule goes
-  int64_t wait = 0;          // strips to prefetch before the first copy
+  char* to = nullptr;        // where the next batch's first granule goes
+  int64_t wait = 0;          // batches to prefetch before the first copy
   int64_t columns = 0;       // of a panel; 0: nothing to do
-  int64_t rows = 0;          // strips of a column
+  int64_t rows = 0;          // batches of a column
   int64_t column_bytes = 0;  // source: from a column to the next
   int64_t row_bytes = 0;     // panel: from a granule row to the next
-  int64_t per_step = 0;      // strips in a step, in parts of kStripUnit
+  int64_t per_step = 0;      // batches in a step, in parts of kBatchUnit
   int64_t due = 0;
 };
 
 // Panels of B that are packed from rows whose columns are next to each other, at once or beside the
 // products of the block before, in the order of addresses: the rows of a granule side by side, a
-// strip of kStripBytes of each at a time (kernels/row_walk.h).
+// batch of kLineBytes of each at a time (kernels/row_walk.h).
 struct RowWalk {
   const char* rows = nullptr;  // the first of the next granule's rows
   int64_t k_bytes = 0;         // source: from one row to the next
-  int64_t row_bytes = 0;       // of a row, whole strips
-  int64_t column_bytes = 0;    // next strip of these rows
+  int64_t row_bytes = 0;       // of a row, whole batches
+  int64_t column_bytes = 0;    // next batch of these rows
   int64_t granules_left = 0;   // 0: nothing to do
   char* to = nullptr;          // where these granules go in the first panel
   int64_t panel_bytes = 0;     // from one panel to the next
   PrefetchWalk ahead;          // what is asked for, some time before it is packed
-  int64_t wait = 0;            // strips to ask for before the first is packed
-  int64_t per_step = 0;        // strips in a step, in parts of kStripUnit
+  int64_t wait = 0;            // batches to ask for before the first is packed
+  int64_t per_step = 0;        // batches in a step, in parts of kBatchUnit
   int64_t due = 0;
 };
 
@@ -183,9 +183,9 @@ struct GemmKernel {
   void (*multiply)(const TileArgs& args) = nullptr;
   void (*epilogue)(const EpilogueArgs& args) = nullptr;
   void (*activated)(const EpilogueArgs& args) = nullptr;  // the same with an activation
-  // Where there is one: so many strips of rows of source_dtype, whole steps of k; multiply does it
+  // Where there is one: so many batches of rows of source_dtype, whole steps of k; multiply does it
   // beside the products.
-  void (*pack_rows)(RowWalk& walk, int64_t strips) = nullptr;
+  void (*pack_rows)(RowWalk& walk, int64_t batches) = nullptr;
   // Where there is one: all of k at once, from a B of source_dtype as it lies, its columns
   // contiguous along k (whole panels, and k a multiple of k_step), and panels of nr rows of A that
   // pack_b has packed as columns of its transpose. Sums go to tiles [row panel][panel].

@@ -24,9 +24,9 @@ constexpr QuadOrder quad_order() {
   return order;
 }
 
-// A strip of four rows: a row of granules for each of two panels. The loads put the parts of rows
+// A batch of four rows: a row of granules for each of two panels. The loads put the parts of rows
 // side by side, which takes half of the shuffles.
-inline void pack_strip(const char* rows, int64_t k_bytes, char* to, int64_t panel_bytes) {
+inline void pack_batch(const char* rows, int64_t k_bytes, char* to, int64_t panel_bytes) {
   static constexpr QuadOrder kOrder = quad_order();
   const __m512i dwords = _mm512_load_si512(kOrder.dwords);
   const __m512i bytes = _mm512_load_si512(kOrder.bytes);
@@ -44,17 +44,17 @@ inline void pack_strip(const char* rows, int64_t k_bytes, char* to, int64_t pane
   }
 }
 
-// So many strips, or what is left of them.
-inline void pack_rows(RowWalk& walk, int64_t strips) {
-  for (; strips > 0 && walk.granules_left > 0; --strips) {
+// So many batches, or what is left of them.
+inline void pack_rows(RowWalk& walk, int64_t batches) {
+  for (; batches > 0 && walk.granules_left > 0; --batches) {
     advance_prefetch(walk.ahead, kQuad);
     if (walk.wait > 0) {
       --walk.wait;
       continue;
     }
-    pack_strip(walk.rows + walk.column_bytes, walk.k_bytes,
-               walk.to + walk.column_bytes / kStripBytes * 2 * walk.panel_bytes, walk.panel_bytes);
-    walk.column_bytes += kStripBytes;
+    pack_batch(walk.rows + walk.column_bytes, walk.k_bytes,
+               walk.to + walk.column_bytes / kLineBytes * 2 * walk.panel_bytes, walk.panel_bytes);
+    walk.column_bytes += kLineBytes;
     if (walk.column_bytes < walk.row_bytes) continue;
     walk.column_bytes = 0;
     walk.rows += kQuad * walk.k_bytes;
@@ -66,8 +66,8 @@ inline void pack_rows(RowWalk& walk, int64_t strips) {
 // What is due in one of the steps over which the walk is spread.
 inline void pack_rows_beside(RowWalk& walk) {
   walk.due += walk.per_step;
-  pack_rows(walk, walk.due / kStripUnit);
-  walk.due %= kStripUnit;
+  pack_rows(walk, walk.due / kBatchUnit);
+  walk.due %= kBatchUnit;
 }
 
 }  // namespace
