@@ -1,4 +1,5 @@
-// Portable conversions of bf16 and f16, and typed loads and stores through double.
+// Portable conversions of bf16 and f16 (fp8.h has those of 8 bits), and typed loads and stores
+// through double.
 // Rounding is to nearest, ties to even, and happens once.
 #pragma once
 
@@ -9,6 +10,7 @@
 #include <limits>
 
 #include "cadre/dtype.h"
+#include "core/fp8.h"
 
 namespace cadre {
 
@@ -84,12 +86,19 @@ inline double load_as_double(const void* data, DType dtype, int64_t index) {
       return static_cast<double>(read(int32_t{}));
     case DType::kU32:
       return static_cast<double>(read(uint32_t{}));
+    case DType::kE4M3:
+      return static_cast<double>(fp8_to_float<E4M3>(read(uint8_t{})));
+    case DType::kE5M2:
+      return static_cast<double>(fp8_to_float<E5M2>(read(uint8_t{})));
+    case DType::kE8M0:
+      return static_cast<double>(e8m0_to_float(read(uint8_t{})));
     default:
       return std::numeric_limits<double>::quiet_NaN();
   }
 }
 
-/// Writes `value` at `data[index]`, rounded once to a floating-point `dtype`.
+/// Writes `value` at `data[index]`, rounded once to a floating-point `dtype`. FP8 does not
+/// saturate.
 inline void store_rounded(void* data, DType dtype, int64_t index, double value) {
   char* at = static_cast<char*>(data) + index * static_cast<int64_t>(size_of(dtype));
   const auto write = [at](auto stored) { std::memcpy(at, &stored, sizeof(stored)); };
@@ -105,6 +114,15 @@ inline void store_rounded(void* data, DType dtype, int64_t index, double value) 
       break;
     case DType::kF16:
       write(float_to_f16(double_to_float_round_to_odd(value)));
+      break;
+    case DType::kE4M3:
+      write(float_to_fp8<E4M3>(double_to_float_round_to_odd(value)));
+      break;
+    case DType::kE5M2:
+      write(float_to_fp8<E5M2>(double_to_float_round_to_odd(value)));
+      break;
+    case DType::kE8M0:
+      write(float_to_e8m0(double_to_float_round_to_odd(value)));
       break;
     default:
       break;
