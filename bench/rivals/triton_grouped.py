@@ -34,7 +34,7 @@ def _rows_kernel(
         tiles_m = tl.cdiv(end - begin, BLOCK_M)
         last_tile = first_tile + tiles_m * tiles_n
         while tile < last_tile:
-            # Tiles along m come first: they share a panel of the expert's weights.
+            # Tiles along m come first: they share a part of the expert's weights.
             local = tile - first_tile
             rows = begin + (local % tiles_m) * BLOCK_M + tl.arange(0, BLOCK_M)
             columns = (local // tiles_m) * BLOCK_N + tl.arange(0, BLOCK_N)

@@ -7,30 +7,30 @@
 namespace cadre::cuda {
 namespace {
 
-/// Kernel parameters may take 32764 bytes; small chunks keep small launches small.
+/// Kernel parameters may take 32764 bytes; small batches keep small launches small.
 template <int kWords>
-struct WordChunk {
+struct WordBatch {
   int64_t words[kWords];
 };
-constexpr int kSmallChunk = 60;
-constexpr int kMediumChunk = 500;
-constexpr int kLargeChunk = 4000;
+constexpr int kSmallBatch = 60;
+constexpr int kMediumBatch = 500;
+constexpr int kLargeBatch = 4000;
 
 template <int kWords>
-__global__ void store_words(const __grid_constant__ WordChunk<kWords> chunk, int64_t* destination,
+__global__ void store_words(const __grid_constant__ WordBatch<kWords> batch, int64_t* destination,
                             int count) {
   for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
-    destination[i] = chunk.words[i];
+    destination[i] = batch.words[i];
   }
 }
 
 template <int kWords>
-Status send_chunk(const Launch& launch, const int64_t* words, int count, int64_t* destination) {
-  WordChunk<kWords> chunk;
-  std::memcpy(chunk.words, words, static_cast<size_t>(count) * sizeof(int64_t));
-  std::memset(chunk.words + count, 0, static_cast<size_t>(kWords - count) * sizeof(int64_t));
+Status send_batch(const Launch& launch, const int64_t* words, int count, int64_t* destination) {
+  WordBatch<kWords> batch;
+  std::memcpy(batch.words, words, static_cast<size_t>(count) * sizeof(int64_t));
+  std::memset(batch.words + count, 0, static_cast<size_t>(kWords - count) * sizeof(int64_t));
   const GridShape shape{.threads = static_cast<unsigned>(std::min((count + 31) / 32 * 32, 512))};
-  return launch_kernel(launch, "store_words", store_words<kWords>, shape, chunk, destination,
+  return launch_kernel(launch, "store_words", store_words<kWords>, shape, batch, destination,
                        count);
 }
 
@@ -65,10 +65,10 @@ Status CarriedWords::send() const {
   }
   for (size_t begin = 0; begin < words_.size();) {
     const auto left = static_cast<int64_t>(words_.size() - begin);
-    const int count = static_cast<int>(std::min<int64_t>(left, kLargeChunk));
-    const auto send = count <= kSmallChunk    ? send_chunk<kSmallChunk>
-                      : count <= kMediumChunk ? send_chunk<kMediumChunk>
-                                              : send_chunk<kLargeChunk>;
+    const int count = static_cast<int>(std::min<int64_t>(left, kLargeBatch));
+    const auto send = count <= kSmallBatch    ? send_batch<kSmallBatch>
+                      : count <= kMediumBatch ? send_batch<kMediumBatch>
+                                              : send_batch<kLargeBatch>;
     if (Status status =
             send(launch_, words_.data() + begin, count, launch_.workspace.words() + begin);
         !status.ok()) {

@@ -12,7 +12,7 @@ using verify::COperand;
 using verify::Layout;
 using verify::Op;
 
-constexpr int64_t kPiece = 8;  // elements: 16 bytes of a 16-bit type, 32 of f32
+constexpr int64_t kVector = 8;  // elements: 16 bytes of a 16-bit type, 32 of f32
 /// Makes the 31 rows of most cases 403: several tiles in a group, and no tile full.
 constexpr int64_t kMoreRows = 13;
 constexpr int64_t kFewRows = 64;
@@ -23,20 +23,20 @@ bool fit_layout(int64_t row_elements, Layout* layout) {
       layout->broadcast_rows || layout->broadcast_cols || layout->broadcast_groups) {
     return false;
   }
-  layout->row_padding *= kPiece;
-  layout->offset_elements *= kPiece;
-  layout->gap_elements *= kPiece;
+  layout->row_padding *= kVector;
+  layout->offset_elements *= kVector;
+  layout->gap_elements *= kVector;
   // A matrix ends with its last element, so the gap behind it pads its last row.
-  const int64_t missing = (kPiece - row_elements % kPiece) % kPiece;
+  const int64_t missing = (kVector - row_elements % kVector) % kVector;
   layout->row_padding += missing;
   layout->gap_elements += missing;
   return true;
 }
 
 void widen(Case* c) {
-  if (c->k % kPiece == 0 && c->n % kPiece == 0) return;
-  c->k *= kPiece;
-  c->n *= kPiece;
+  if (c->k % kVector == 0 && c->n % kVector == 0) return;
+  c->k *= kVector;
+  c->n *= kVector;
 }
 
 void add_rows(Case* c) {

@@ -1,5 +1,5 @@
-// route: a stable counting sort in three steps: every warp counts its chunk of slots, one block
-// sums the counters, every warp places its chunk. Each step is a kernel; where there are few slots
+// route: a stable counting sort in three steps: every warp counts its slots, one block
+// sums the counters, every warp places its slots. Each step is a kernel; where there are few slots
 // one block takes all three. Counters are sums of ones, so the order of the atomics in them leaves
 // no trace.
 #include "cuda/rows/indices.cuh"
@@ -26,16 +26,16 @@ struct RouteArguments {
   uint32_t* num_rows;  ///< rows of all experts together
 };
 
-/// The counters of one chunk, wherever they lie.
-struct ChunkCounters {
+/// The counters of one warp, wherever they lie.
+struct WarpCounters {
   uint32_t* first;
   int64_t stride;  ///< from one expert to the next
 
   __device__ __forceinline__ uint32_t& of(int64_t expert) const { return first[expert * stride]; }
 };
 
-__device__ __forceinline__ ChunkCounters counters_of(const RouteArguments& args, int64_t chunk) {
-  return {args.counters + chunk, args.plan.chunks};
+__device__ __forceinline__ WarpCounters counters_of(const RouteArguments& args, int64_t warp) {
+  return {args.counters + warp, args.plan.warps};
 }
 
 /// There are fewer than 2^32 slots: a division of 32 bits.
@@ -56,12 +56,12 @@ __device__ __forceinline__ int64_t expert_of(const RouteArguments& args, int64_t
   return id >= 0 && id < args.plan.num_experts ? id : -1;
 }
 
-/// The slots of a warp's chunk, 32 at a time: f(slot, expert, real) with expert -1 for lanes
+/// The slots of a warp, 32 at a time: f(slot, expert, real) with expert -1 for lanes
 /// without one. All lanes call it together.
 template <typename F>
-__device__ __forceinline__ void walk_chunk(const RouteArguments& args, int64_t chunk, F f) {
-  const int64_t begin = chunk * args.plan.slots_of_chunk;
-  const int64_t end = min(begin + args.plan.slots_of_chunk, args.plan.slots);
+__device__ __forceinline__ void walk_slots(const RouteArguments& args, int64_t warp, F f) {
+  const int64_t begin = warp * args.plan.slots_of_warp;
+  const int64_t end = min(begin + args.plan.slots_of_warp, args.plan.slots);
   for (int64_t first = begin; first < end; first += 32 * kIdsAhead) {
     int64_t experts[kIdsAhead];
 #pragma unroll
@@ -78,10 +78,10 @@ __device__ __forceinline__ void walk_chunk(const RouteArguments& args, int64_t c
   }
 }
 
-/// Adds a chunk's slots to its counters, which are zero.
-__device__ __forceinline__ void count_chunk(const RouteArguments& args, int64_t chunk,
-                                            const ChunkCounters& counters) {
-  walk_chunk(args, chunk, [&](int64_t, int64_t expert, bool) {
+/// Adds a warp's slots to its counters, which are zero.
+__device__ __forceinline__ void count_slots(const RouteArguments& args, int64_t warp,
+                                            const WarpCounters& counters) {
+  walk_slots(args, warp, [&](int64_t, int64_t expert, bool) {
     if (expert >= 0) atomicAdd(&counters.of(expert), 1u);
   });
 }
@@ -125,8 +125,7 @@ __device__ __forceinline__ void scan_counters(const RouteArguments& args) {
   __syncthreads();
   for (int64_t expert = threadIdx.x; expert < args.plan.num_experts; expert += kScanThreads) {
     const auto at = [&](int64_t i) {
-      return i == args.plan.num_experts || total == 0 ? before
-                                                      : args.counters[i * args.plan.chunks];
+      return i == args.plan.num_experts || total == 0 ? before : args.counters[i * args.plan.warps];
     };
     args.group_sizes.set(expert, 0, at(expert + 1) - at(expert));
   }
@@ -135,10 +134,10 @@ __device__ __forceinline__ void scan_counters(const RouteArguments& args) {
 
 /// Slots of one expert among 32 take consecutive rows, in the order of their lanes. `counters` hold
 /// the next row of each expert.
-__device__ __forceinline__ void place_chunk(const RouteArguments& args, int64_t chunk,
-                                            const ChunkCounters& counters) {
+__device__ __forceinline__ void place_slots(const RouteArguments& args, int64_t warp,
+                                            const WarpCounters& counters) {
   const unsigned lane = threadIdx.x % 32;
-  walk_chunk(args, chunk, [&](int64_t slot, int64_t expert, bool real) {
+  walk_slots(args, warp, [&](int64_t slot, int64_t expert, bool real) {
     const unsigned peers = __match_any_sync(0xffffffffu, expert);
     int64_t row = -1;
     if (expert >= 0) row = int64_t{counters.of(expert)} + __popc(peers & ((1u << lane) - 1));
@@ -153,37 +152,37 @@ __device__ __forceinline__ void place_chunk(const RouteArguments& args, int64_t 
     if (row >= 0) args.source_row.set(row, 0, place.token);
   });
   // Rows that belong to nobody: this warp's share of them.
-  const int64_t begin = chunk * args.plan.slots_of_chunk;
-  const int64_t end = min(begin + args.plan.slots_of_chunk, args.plan.slots);
+  const int64_t begin = warp * args.plan.slots_of_warp;
+  const int64_t end = min(begin + args.plan.slots_of_warp, args.plan.slots);
   for (int64_t row = max(begin, int64_t{*args.num_rows}) + lane; row < end; row += 32) {
     args.source_row.set(row, 0, -1);
   }
 }
 
 /// A warp's own counters in shared memory: num_experts words for each warp of the block.
-__device__ __forceinline__ ChunkCounters shared_counters(const RouteArguments& args) {
+__device__ __forceinline__ WarpCounters shared_counters(const RouteArguments& args) {
   extern __shared__ uint32_t words[];
   return {words + threadIdx.x / 32 * args.plan.num_experts, 1};
 }
 
-__device__ __forceinline__ int64_t chunk_of_warp() {
+__device__ __forceinline__ int64_t warp_of_grid() {
   return int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
 }
 
 template <bool kShared>
 __global__ void __launch_bounds__(kWarps * 32)
     count_kernel(const __grid_constant__ RouteArguments args) {
-  const int64_t chunk = chunk_of_warp();
-  if (chunk >= args.plan.chunks) return;
-  const ChunkCounters all = counters_of(args, chunk);
+  const int64_t warp = warp_of_grid();
+  if (warp >= args.plan.warps) return;
+  const WarpCounters all = counters_of(args, warp);
   if constexpr (!kShared) {
-    count_chunk(args, chunk, all);
+    count_slots(args, warp, all);
   } else {
-    const ChunkCounters mine = shared_counters(args);
+    const WarpCounters mine = shared_counters(args);
     const int64_t lane = threadIdx.x % 32;
     for (int64_t expert = lane; expert < args.plan.num_experts; expert += 32) mine.of(expert) = 0;
     __syncwarp();
-    count_chunk(args, chunk, mine);
+    count_slots(args, warp, mine);
     __syncwarp();
     for (int64_t expert = lane; expert < args.plan.num_experts; expert += 32) {
       all.of(expert) = mine.of(expert);
@@ -199,22 +198,22 @@ __global__ void __launch_bounds__(kScanThreads)
 template <bool kShared>
 __global__ void __launch_bounds__(kWarps * 32)
     place_kernel(const __grid_constant__ RouteArguments args) {
-  const int64_t chunk = chunk_of_warp();
-  if (chunk >= args.plan.chunks) return;
-  const ChunkCounters all = counters_of(args, chunk);
+  const int64_t warp = warp_of_grid();
+  if (warp >= args.plan.warps) return;
+  const WarpCounters all = counters_of(args, warp);
   if constexpr (!kShared) {
-    place_chunk(args, chunk, all);
+    place_slots(args, warp, all);
   } else {
-    const ChunkCounters mine = shared_counters(args);
+    const WarpCounters mine = shared_counters(args);
     for (int64_t expert = threadIdx.x % 32; expert < args.plan.num_experts; expert += 32) {
       mine.of(expert) = all.of(expert);
     }
     __syncwarp();
-    place_chunk(args, chunk, mine);
+    place_slots(args, warp, mine);
   }
 }
 
-/// All three steps, with a chunk for each warp.
+/// All three steps in one block.
 __global__ void __launch_bounds__(kScanThreads)
     route_kernel(const __grid_constant__ RouteArguments given) {
   __shared__ uint32_t counters[RoutePlan::kMostSharedCounters];
@@ -222,14 +221,14 @@ __global__ void __launch_bounds__(kScanThreads)
   RouteArguments args = given;
   args.counters = counters;
   args.num_rows = &num_rows;
-  const int64_t chunk = threadIdx.x / 32;
+  const int64_t warp = threadIdx.x / 32;
   for (int64_t i = threadIdx.x; i < args.plan.counters(); i += kScanThreads) counters[i] = 0;
   __syncthreads();
-  if (chunk < args.plan.chunks) count_chunk(args, chunk, counters_of(args, chunk));
+  if (warp < args.plan.warps) count_slots(args, warp, counters_of(args, warp));
   __syncthreads();
   scan_counters(args);
   __syncthreads();
-  if (chunk < args.plan.chunks) place_chunk(args, chunk, counters_of(args, chunk));
+  if (warp < args.plan.warps) place_slots(args, warp, counters_of(args, warp));
 }
 
 template <bool kShared>
@@ -244,11 +243,10 @@ Status launch_steps(const cuda::Launch& launch, const RouteArguments& args) {
   }
   const auto shared_bytes =
       kShared ? static_cast<unsigned>(kWarps * plan.num_experts * int64_t{sizeof(uint32_t)}) : 0u;
-  const cuda::GridShape chunks{.blocks = static_cast<unsigned>((plan.chunks + kWarps - 1) / kWarps),
-                               .threads = kWarps * 32,
-                               .shared_bytes = shared_bytes};
-  if (Status status =
-          cuda::launch_kernel(launch, "sm80/route", count_kernel<kShared>, chunks, args);
+  const cuda::GridShape grid{.blocks = static_cast<unsigned>((plan.warps + kWarps - 1) / kWarps),
+                             .threads = kWarps * 32,
+                             .shared_bytes = shared_bytes};
+  if (Status status = cuda::launch_kernel(launch, "sm80/route", count_kernel<kShared>, grid, args);
       !status.ok()) {
     return status;
   }
@@ -257,7 +255,7 @@ Status launch_steps(const cuda::Launch& launch, const RouteArguments& args) {
       !status.ok()) {
     return status;
   }
-  return cuda::launch_kernel(launch, "sm80/route", place_kernel<kShared>, chunks, args);
+  return cuda::launch_kernel(launch, "sm80/route", place_kernel<kShared>, grid, args);
 }
 
 }  // namespace

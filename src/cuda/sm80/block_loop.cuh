@@ -51,9 +51,9 @@ __device__ __forceinline__ void pipelined_block(typename Traits::Acc (&acc)[4][8
                                                 const FragmentPlace<Traits>& place,
                                                 Ring<Traits>& ring, TileLoads<Traits>& loads) {
   constexpr int kLast = Traits::kSteps - 1;
-  constexpr int kChunks = TileLoads<Traits>::kChunks;
-  constexpr int kBatch = 4;  // chunks that are loaded together, between so many products:
-  constexpr int kBatchProducts = kLast * kProducts / ((kChunks + kBatch - 1) / kBatch);
+  constexpr int kVectors = TileLoads<Traits>::kVectors;
+  constexpr int kBatch = 4;  // vectors that are loaded together, between so many products:
+  constexpr int kBatchProducts = kLast * kProducts / ((kVectors + kBatch - 1) / kBatch);
   static_assert(Traits::kSteps % 2 == 0, "f[0] must be free for the next block");
 #pragma unroll
   for (int step = 0; step <= kLast; ++step) {
@@ -72,8 +72,8 @@ __device__ __forceinline__ void pipelined_block(typename Traits::Acc (&acc)[4][8
         if (at % kBatchProducts == kBatchProducts / 2) {
 #pragma unroll
           for (int j = 0; j < kBatch; ++j) {
-            const int chunk = at / kBatchProducts * kBatch + j;
-            if (chunk < kChunks) loads.load_chunk(chunk);
+            const int vector = at / kBatchProducts * kBatch + j;
+            if (vector < kVectors) loads.load_vector(vector);
           }
         }
       }
@@ -118,7 +118,7 @@ struct TileBlocks {
             .last_steps = rest > 0 ? rest_steps : Traits::kSteps};
   }
 
-  /// The ring can run on into or out of this tile: it fills it, and its chunks are all alike.
+  /// The ring can run on into or out of this tile: it fills it, and its vectors are all alike.
   template <typename Traits>
   __device__ __forceinline__ bool fills_ring() const {
     return blocks >= Traits::kStages - 1 && full >= blocks - 1;

@@ -32,12 +32,12 @@ class EvenPipeline {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     // Matrices of A: (rows 0-7, K low), (rows 8-15, K low), (rows 0-7, K high), (8-15, K high).
     place_a_ =
-        kAKMajor ? chunk_offset<true, 0, 128>(warp_m * 16 + lane % 16, lane / 16)
-                 : chunk_offset<true, 0, 128>(lane / 16 * 8 + lane % 8, warp_m * 2 + lane / 8 % 2);
+        kAKMajor ? vector_offset<true, 0, 128>(warp_m * 16 + lane % 16, lane / 16)
+                 : vector_offset<true, 0, 128>(lane / 16 * 8 + lane % 8, warp_m * 2 + lane / 8 % 2);
     // Matrices of B: (n8 first, K low), (first, K high), (second, K low), (second, K high).
-    place_b_ = (Shape::kPanelsA + warp_n) * Shape::kPanelBytes +
-               (kBKMajor ? chunk_offset<true, 0, 128>(lane / 16 * 8 + lane % 8, lane / 8 % 2)
-                         : chunk_offset<true, 0, 128>(lane / 8 % 2 * 8 + lane % 8, lane / 16));
+    place_b_ = (Shape::kSquaresA + warp_n) * Shape::kSquareBytes +
+               (kBKMajor ? vector_offset<true, 0, 128>(lane / 16 * 8 + lane % 8, lane / 8 % 2)
+                         : vector_offset<true, 0, 128>(lane / 8 % 2 * 8 + lane % 8, lane / 16));
   }
 
   template <int kSlices>
@@ -53,11 +53,11 @@ class EvenPipeline {
   template <int kSlices>
   __device__ __forceinline__ void block(Sums& sums, Ring<Shape>& ring, Loads& loads) {
     constexpr int kLeave = kSteps * kSlices - ahead(kSlices);
-    // Chunks that are loaded together, and the products between two batches. Behind ldmatrix the
+    // Vectors that are loaded together, and the products between two batches. Behind ldmatrix the
     // compiler lets three slots pass before each batch; the weight gradient, measured, wants them
     // evenly spread nevertheless.
     constexpr int kBatch = kSlices == 1 ? 1 : kAKMajor ? 4 : 2;
-    constexpr int kBetween = kLeave * kSliceProducts / ((Loads::kChunks + kBatch - 1) / kBatch);
+    constexpr int kBetween = kLeave * kSliceProducts / ((Loads::kVectors + kBatch - 1) / kBatch);
 #pragma unroll
     for (int at = 0; at < kSteps * kSlices; ++at) {
       if (at == kLeave) {
@@ -69,8 +69,8 @@ class EvenPipeline {
         if (at >= kLeave || product % kBetween != kBetween / 2) return;
 #pragma unroll
         for (int i = 0; i < kBatch; ++i) {
-          const int chunk = product / kBetween * kBatch + i;
-          if (chunk < Loads::kChunks) loads.load_chunk(ring.free_stage(), chunk);
+          const int vector = product / kBetween * kBatch + i;
+          if (vector < Loads::kVectors) loads.load_vector(ring.free_stage(), vector);
         }
       });
     }
@@ -106,7 +106,7 @@ class EvenPipeline {
       ptx::load_matrices(r, ((stage + place_a_) ^ (step << 5)) + slice * Shape::kSliceRows * 128);
     } else {
       ptx::load_matrices_transposed(r, ((stage + place_a_) ^ (slice % 2 << 6)) +
-                                           slice / 2 * Shape::kPanelBytes + step * 16 * 128);
+                                           slice / 2 * Shape::kSquareBytes + step * 16 * 128);
     }
   }
   /// 16 columns of a step.

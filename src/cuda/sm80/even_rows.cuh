@@ -18,7 +18,7 @@ struct EvenPlace {
   int slices;  ///< of EvenShape::kSliceRows rows; in the last tile the last one may end early
   int col;
 
-  /// Where `kMoveBack`, a matrix has whole chunks of rows and a tile of them at least; its last
+  /// Where `kMoveBack`, a matrix has whole vectors of 8 rows and a tile of them at least; its last
   /// tile is moved back into it. So is that of the last columns always. What such a tile shares
   /// with the tile before it has the same bits.
   template <bool kMoveBack>

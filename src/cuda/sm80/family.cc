@@ -154,8 +154,8 @@ bool is_turned(const Operand& operand) {
          operand.row_stride == 1;
 }
 
-/// What even_kernel.cuh computes: results of the operands' type without options, whole chunks of 16
-/// bytes, and at least a tile of whatever isn't rows of a gmm.
+/// What even_kernel.cuh computes: results of the operands' type without options, whole vectors of
+/// 16 bytes, and at least a tile of whatever isn't rows of a gmm.
 bool takes_even_tiles(const plan::Problem& problem, const cuda::DeviceProperties& device) {
   const bool is_tgmm = problem.op == plan::Op::kTgmm;
   if (!is_tgmm && problem.op != plan::Op::kGmm) return false;

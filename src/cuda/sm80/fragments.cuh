@@ -29,18 +29,18 @@ struct FragmentPlace {
     constexpr int kBytes = Traits::kBlockBytes;
     // Matrices of A: (rows 0-7, K low), (rows 8-15, K low), (rows 0-7, K high), (8-15, K high).
     a = Traits::kAKMajor
-            ? chunk_offset<true, Traits::kTileM, kBytes>(warp_m * 64 + lane % 16, lane / 16)
-            : chunk_offset<false, Traits::kTileM, kBytes>(lane / 16 * 8 + lane % 8,
-                                                          warp_m * 8 + lane / 8 % 2);
+            ? vector_offset<true, Traits::kTileM, kBytes>(warp_m * 64 + lane % 16, lane / 16)
+            : vector_offset<false, Traits::kTileM, kBytes>(lane / 16 * 8 + lane % 8,
+                                                           warp_m * 8 + lane / 8 % 2);
     // Matrices of B: (n8 first, K low), (first, K high), (second, K low), (second, K high).
-    b = Traits::kBKMajor ? chunk_offset<true, Traits::kTileN, kBytes>(
+    b = Traits::kBKMajor ? vector_offset<true, Traits::kTileN, kBytes>(
                                warp_n * 64 + lane / 16 * 8 + lane % 8, lane / 8 % 2)
-                         : chunk_offset<false, Traits::kTileN, kBytes>(lane / 8 % 2 * 8 + lane % 8,
-                                                                       warp_n * 8 + lane / 16);
+                         : vector_offset<false, Traits::kTileN, kBytes>(lane / 8 % 2 * 8 + lane % 8,
+                                                                        warp_n * 8 + lane / 16);
     b += Traits::kStageBytesA;
   }
 
-  /// One of Fragments::kLoads: a0 b0 b1 a1 b2 a2 b3 a3. Two chunks on along K (K-major) or along M
+  /// One of Fragments::kLoads: a0 b0 b1 a1 b2 a2 b3 a3. Two vectors on along K (K-major) or along M
   /// and N flip bits 5 and 6 of the address, which take part in the swizzle; stages start at
   /// multiples of 128 bytes.
   __device__ __forceinline__ void load_one(Fragments& f, uint32_t stage, int step, int i) const {

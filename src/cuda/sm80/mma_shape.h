@@ -47,10 +47,10 @@ struct EvenShape {
   static constexpr int kBlocksOfSm = 1;
   static constexpr int kWarps = 8;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kPanelBytes = 64 * 128;  ///< 64 lines of 128 bytes
-  static constexpr int kPanelsA = 3;
-  static constexpr int kPanels = kPanelsA + kTileN / 64;
-  static constexpr int kStageBytes = kPanels * kPanelBytes;
+  static constexpr int kSquareBytes = 64 * 128;  ///< 64 x 64 elements: 64 lines of 128 bytes
+  static constexpr int kSquaresA = 3;
+  static constexpr int kSquares = kSquaresA + kTileN / 64;
+  static constexpr int kStageBytes = kSquares * kSquareBytes;
   static constexpr int kPlaces = 4;  ///< of tiles, in shared memory
   static constexpr int kSharedBytes =
       kStages * kStageBytes + kWarps * kStripBytes + kTileQueueBytes + kPlaces * 16;

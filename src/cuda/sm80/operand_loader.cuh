@@ -10,18 +10,18 @@
 
 namespace cadre::sm80 {
 
-/// How a tile lies in shared memory, in chunks of 16 bytes, for blocks of kBlockBytes (64 or 128)
-/// of K. K-major: rows along M (or N) of one block each; the swizzle puts the chunks of eight rows
+/// How a tile lies in shared memory, in vectors of 16 bytes, for blocks of kBlockBytes (64 or 128)
+/// of K. K-major: rows along M (or N) of one block each; the swizzle puts the vectors of eight rows
 /// that ldmatrix reads together on eight different 16-byte columns of the banks. Otherwise: rows
-/// along K of kExtent 16-bit elements; the chunk number is xored with the row's low bits.
+/// along K of kExtent 16-bit elements; the vector number is xored with the row's low bits.
 template <bool kKMajor, int kExtent, int kBlockBytes>
-__device__ __forceinline__ uint32_t chunk_offset(int row, int chunk) {
+__device__ __forceinline__ uint32_t vector_offset(int row, int vector) {
   if constexpr (!kKMajor) {
-    return static_cast<uint32_t>(row * kExtent * 2 + ((chunk ^ (row & 7)) << 4));
+    return static_cast<uint32_t>(row * kExtent * 2 + ((vector ^ (row & 7)) << 4));
   } else if constexpr (kBlockBytes == 128) {
-    return static_cast<uint32_t>(row * kBlockBytes + ((chunk ^ (row & 7)) << 4));
+    return static_cast<uint32_t>(row * kBlockBytes + ((vector ^ (row & 7)) << 4));
   } else {
-    return static_cast<uint32_t>(row * kBlockBytes + ((chunk ^ ((row >> 1) & 3)) << 4));
+    return static_cast<uint32_t>(row * kBlockBytes + ((vector ^ ((row >> 1) & 3)) << 4));
   }
 }
 
@@ -34,22 +34,22 @@ struct TileSource {
 };
 
 /// The thread's share of a tile. A line is a row of the shared tile: along K when kKMajor, else
-/// along M or N. A thread brings chunk() of lines first_line(), first_line() + kLineStep, ...
+/// along M or N. A thread brings vector() of lines first_line(), first_line() + kLineStep, ...
 template <typename T, bool kKMajor, int kExtent, int kBlockBytes, int kThreads>
 class OperandLoader {
  public:
   static constexpr int kStageBytes = kExtent * kBlockBytes;
   static constexpr int kBlockElements = kBlockBytes / static_cast<int>(sizeof(T));
-  static constexpr int kChunkElements = 16 / static_cast<int>(sizeof(T));
+  static constexpr int kVectorElements = 16 / static_cast<int>(sizeof(T));
   static constexpr int kLines = kKMajor ? kExtent : kBlockElements;
-  static constexpr int kChunksOfLine = (kKMajor ? kBlockElements : kExtent) / kChunkElements;
-  static constexpr int kLineStep = kThreads / kChunksOfLine;
-  /// Chunks of a block that one thread brings.
-  static constexpr int kChunks = kLines / kLineStep;
+  static constexpr int kVectorsOfLine = (kKMajor ? kBlockElements : kExtent) / kVectorElements;
+  static constexpr int kLineStep = kThreads / kVectorsOfLine;
+  /// Vectors of a block that one thread brings.
+  static constexpr int kVectors = kLines / kLineStep;
 
-  /// True when a chunk lies across the end of the tile or of K: such a tile needs load_part.
+  /// True when a vector lies across the end of the tile or of K: such a tile needs load_part.
   __device__ __forceinline__ static bool ragged(int64_t extent, int64_t k) {
-    return (kKMajor ? k : extent) % kChunkElements != 0;
+    return (kKMajor ? k : extent) % kVectorElements != 0;
   }
 
   /// Sets the state of all but load_elements, which needs none.
@@ -57,23 +57,23 @@ class OperandLoader {
     const int64_t stride = kKMajor ? source.outer_stride : source.k_stride;
     line_bytes_ = static_cast<uint32_t>(stride) * static_cast<uint32_t>(sizeof(T));
     extent_ = source.extent;
-    data_ = source.data + chunk() * 16 + lines_on(first_line());
+    data_ = source.data + vector() * 16 + lines_on(first_line());
   }
 
-  /// Where in a stage the thread's first chunk goes.
+  /// Where in a stage the thread's first vector goes.
   __device__ __forceinline__ static uint32_t place() {
-    return chunk_offset<kKMajor, kExtent, kBlockBytes>(first_line(), chunk());
+    return vector_offset<kKMajor, kExtent, kBlockBytes>(first_line(), vector());
   }
 
   /// Lines from the thread's first one on that a block has for it when `k_left` (at most a block,
   /// negative behind the end) elements of K are left.
   __device__ __forceinline__ int lines_left(int k_left) const {
-    const bool inside = chunk() * kChunkElements < (kKMajor ? k_left : extent_);
+    const bool inside = vector() * kVectorElements < (kKMajor ? k_left : extent_);
     return inside ? (kKMajor ? extent_ : k_left) - first_line() : 0;
   }
 
-  /// Chunk i of the next block, for a tile that isn't ragged; zeros behind the last line.
-  __device__ __forceinline__ void load_chunk(uint32_t destination, int i, int lines_left) const {
+  /// Vector i of the next block, for a tile that isn't ragged; zeros behind the last line.
+  __device__ __forceinline__ void load_vector(uint32_t destination, int i, int lines_left) const {
     ptx::cp_async_16_below(destination + i * kStepBytes, data_ + lines_on(i * kLineStep),
                            i * kLineStep, lines_left);
   }
@@ -82,13 +82,13 @@ class OperandLoader {
     data_ += kKMajor ? uint64_t{kBlockBytes} : lines_on(kBlockElements);
   }
 
-  /// All chunks of the next block, down to single elements at the edges; zeros behind them.
+  /// All vectors of the next block, down to single elements at the edges; zeros behind them.
   __device__ __forceinline__ void load_part(uint32_t destination, int k_left) const {
     const int lines = lines_left(k_left);
-    const int elements = (kKMajor ? k_left : extent_) - chunk() * kChunkElements;
-    const int in_line = max(0, min(elements, kChunkElements)) * static_cast<int>(sizeof(T));
+    const int elements = (kKMajor ? k_left : extent_) - vector() * kVectorElements;
+    const int in_line = max(0, min(elements, kVectorElements)) * static_cast<int>(sizeof(T));
 #pragma unroll 1
-    for (int i = 0; i < kChunks; ++i) {
+    for (int i = 0; i < kVectors; ++i) {
       const int bytes = i * kLineStep < lines ? in_line : 0;
       ptx::cp_async_16(destination + i * kStepBytes,
                        data_ + lines_on(bytes > 0 ? i * kLineStep : 0), bytes);
@@ -104,19 +104,19 @@ class OperandLoader {
     const int elements = kKMajor ? k_left : source.extent;
     const int64_t line_stride = kKMajor ? source.outer_stride : source.k_stride;
     const int64_t stride = kKMajor ? source.k_stride : source.outer_stride;
-    const int first = chunk() * kChunkElements;
+    const int first = vector() * kVectorElements;
 #pragma unroll 1
-    for (int i = 0; i < kChunks; ++i) {
+    for (int i = 0; i < kVectors; ++i) {
       const int line = first_line() + i * kLineStep;
       const T* from = data + line * line_stride + first * stride;
       const int count = line < lines ? elements - first : 0;
       union {
-        T values[kChunkElements];
+        T values[kVectorElements];
         uint32_t words[4];
       } packed;
       packed.words[0] = packed.words[1] = packed.words[2] = packed.words[3] = 0;
 #pragma unroll
-      for (int j = 0; j < kChunkElements; ++j) {
+      for (int j = 0; j < kVectorElements; ++j) {
         if (j < count) packed.values[j] = from[j * stride];
       }
       ptx::store_shared_16(destination + i * kStepBytes, packed.words);
@@ -124,14 +124,14 @@ class OperandLoader {
   }
 
  private:
-  static constexpr uint32_t kStepBytes = kLineStep * kChunksOfLine * 16;
+  static constexpr uint32_t kStepBytes = kLineStep * kVectorsOfLine * 16;
   static_assert(kLineStep % 8 == 0, "the swizzle must be the same in every step");
 
   __device__ __forceinline__ static int first_line() {
-    return static_cast<int>(threadIdx.x) / kChunksOfLine;
+    return static_cast<int>(threadIdx.x) / kVectorsOfLine;
   }
-  __device__ __forceinline__ static int chunk() {
-    return static_cast<int>(threadIdx.x) % kChunksOfLine;
+  __device__ __forceinline__ static int vector() {
+    return static_cast<int>(threadIdx.x) % kVectorsOfLine;
   }
 
   /// One instruction, since the stride is neither negative nor wider than 32 bits

@@ -14,8 +14,8 @@ class TileLoads {
  public:
   using LoaderA = typename Traits::LoaderA;
   using LoaderB = typename Traits::LoaderB;
-  /// Chunks of a block, of A and then of B, that one thread brings.
-  static constexpr int kChunks = LoaderA::kChunks + LoaderB::kChunks;
+  /// Vectors of a block, of A and then of B, that one thread brings.
+  static constexpr int kVectors = LoaderA::kVectors + LoaderB::kVectors;
 
   /// True when both operands can come 16 bytes at a time; otherwise load_elements(). K is counted
   /// in 32 bits here: a longer one has no vector flags (prepare_kernel.cu).
@@ -27,7 +27,7 @@ class TileLoads {
   }
 
   /// True when 16 bytes lie across the end of the tile or of K: then load_block() alone, never
-  /// load_chunk().
+  /// load_vector().
   __device__ __forceinline__ static bool ragged(const ProductArguments& args,
                                                 const QueuedTile& tile) {
     const int64_t k = tile.entry->k;
@@ -42,7 +42,7 @@ class TileLoads {
     ragged_ = ragged(args, tile);
   }
 
-  /// Prepares load_chunk for the next block: behind the last one it brings zeros.
+  /// Prepares load_vector for the next block: behind the last one it brings zeros.
   __device__ __forceinline__ void aim(uint32_t stage) {
     place_a_ = stage + LoaderA::place();
     place_b_ = stage + Traits::kStageBytesA + LoaderB::place();
@@ -50,11 +50,11 @@ class TileLoads {
     lines_b_ = b_.lines_left(block_left());
   }
 
-  __device__ __forceinline__ void load_chunk(int i) const {
-    if (i < LoaderA::kChunks) {
-      a_.load_chunk(place_a_, i, lines_a_);
+  __device__ __forceinline__ void load_vector(int i) const {
+    if (i < LoaderA::kVectors) {
+      a_.load_vector(place_a_, i, lines_a_);
     } else {
-      b_.load_chunk(place_b_, i - LoaderA::kChunks, lines_b_);
+      b_.load_vector(place_b_, i - LoaderA::kVectors, lines_b_);
     }
   }
 
@@ -73,7 +73,7 @@ class TileLoads {
     if (!ragged_) {
       aim(stage);
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) load_chunk(i);
+      for (int i = 0; i < kVectors; ++i) load_vector(i);
       return;
     }
     a_.load_part(stage + LoaderA::place(), block_left());

@@ -153,17 +153,17 @@ class TileQueue {
     return true;
   }
 
-  static constexpr int kEntryChunks = static_cast<int>(sizeof(GroupEntry) / 16);
+  static constexpr int kEntryVectors = static_cast<int>(sizeof(GroupEntry) / 16);
 
   __device__ __forceinline__ void copy_entry(const Found& tile, int turn) const {
-    if (threadIdx.x >= kEntryChunks || !tile.exists()) return;
+    if (threadIdx.x >= kEntryVectors || !tile.exists()) return;
     reinterpret_cast<uint4*>(&storage_->entries[turn])[threadIdx.x] =
         reinterpret_cast<const uint4*>(&args_.table.entries[tile.group])[threadIdx.x];
   }
 
   /// By the first warp.
   __device__ __forceinline__ void start_copies() const {
-    if (lane() < kEntryChunks) {
+    if (lane() < kEntryVectors) {
       const auto* from = reinterpret_cast<const char*>(&args_.table.entries[next_.group]);
       ptx::cp_async_16(ptx::shared_address(&storage_->entries[(turn_ + 2) % 4]) + 16u * threadIdx.x,
                        from + 16 * lane());

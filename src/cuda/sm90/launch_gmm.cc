@@ -87,7 +87,7 @@ bool encode_maps(const GmmCall& call, const GmmInstance& instance, GmmArguments*
   std::copy(tokens + 1, tokens + 4, args->tokens_rest_maps);
   ok = ok && encode_tensor_map(weights_spec(call, instance), &args->weights_map);
   const void* out = base_or_any(call.out, call.out_list);
-  // A map needs a column; without a whole piece of 16 bytes this one is never used.
+  // A map needs a column; without a whole vector of 16 bytes this one is never used.
   const int64_t columns = std::max<int64_t>(args->whole_columns, 1);
   ok = ok && encode_tensor_map(rows_spec(call, out, call.out_stride, columns), &args->out_map);
   for (int part = 0; call.epilogue.gate.writes_input && part < 2; ++part) {
@@ -144,8 +144,8 @@ Status launch_gmm(const cuda::Launch& launch, const GmmCall& call, const GmmConf
                                    ? gmm_instance_bf16(call.transposed_rhs, config.shape)
                                    : gmm_instance_f16(call.transposed_rhs, config.shape);
   GmmArguments args;
-  const int64_t piece = call.epilogue.out == ElementKind::kF32 ? 4 : 8;  // elements in 16 bytes
-  args.whole_columns = static_cast<int>(call.n / piece * piece);
+  const int64_t vector = call.epilogue.out == ElementKind::kF32 ? 4 : 8;  // elements in 16 bytes
+  args.whole_columns = static_cast<int>(call.n / vector * vector);
   args.out = call.out;
   args.out_list = call.out_list;
   args.out_stride = call.out_stride;

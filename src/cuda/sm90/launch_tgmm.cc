@@ -54,7 +54,7 @@ bool encode_maps(const TgmmCall& call, bool with_c, TgmmArguments* args) {
   ok = ok && encode_tensor_map(ragged_map(base_of(call.rhs), type, static_cast<uint64_t>(call.n),
                                           static_cast<uint64_t>(call.rhs_stride), {64, 64}),
                                &args->rhs_map);
-  // A map needs a column; without a whole piece of 16 bytes this one is never used.
+  // A map needs a column; without a whole vector of 16 bytes this one is never used.
   const int64_t columns = std::max(args->whole_columns, 1);
   ok = ok && encode_tensor_map(anywhere_map(args->out.map_base, call, call.out.row_stride, columns),
                                &args->out_map);
@@ -75,8 +75,8 @@ Status launch_tgmm(const cuda::Launch& launch, const TgmmCall& call, bool reads_
   TgmmArguments args;
   args.out = matrices_of(call.out, call.output);
   args.c = matrices_of(call.c, call.output);
-  const auto piece = static_cast<int64_t>(16 / size_of(call.output));
-  args.whole_columns = static_cast<int>(call.n / piece * piece);
+  const auto vector = static_cast<int64_t>(16 / size_of(call.output));
+  args.whole_columns = static_cast<int>(call.n / vector * vector);
   args.out_row_stride = call.out.row_stride;
   if (!encode_maps(call, reads_c, &args)) {
     return Status::internal(text(launch.op, ": the driver rejected a tensor map"));

@@ -179,7 +179,7 @@ __device__ __forceinline__ OutputPlace output_place(const GmmArguments& args, co
 }
 
 // Sends a box of 128 bytes x 64 tokens (32 of fp32) from the tile's `first_token` on. Columns from
-// whole_columns on lie outside the map: the copy engine writes whole pieces of 16 bytes, and what
+// whole_columns on lie outside the map: the copy engine writes whole vectors of 16 bytes, and what
 // follows the last column isn't ours.
 __device__ __forceinline__ void send_box(const GmmArguments& args, const OutputPlace& to,
                                          uint32_t chunk, int feature, int first_token) {
@@ -212,12 +212,12 @@ __device__ __forceinline__ void load_c_chunk(const GmmArguments& args, const Til
   }
 }
 
-// What the copy engine leaves of one row of a chunk: `count` elements at the start of 16-byte piece
-// `piece`, stored by address.
+// What the copy engine leaves of one row of a chunk: `count` elements at the start of 16-byte
+// vector `vector`, stored by address.
 template <typename Bits>
-__device__ __forceinline__ void store_rest_of_row(uint32_t chunk, int row, int piece, int count,
+__device__ __forceinline__ void store_rest_of_row(uint32_t chunk, int row, int vector, int count,
                                                   Bits* to) {
-  const uint32_t from = chunk + row * kRowBytes + (piece ^ (row % 8)) * 16;
+  const uint32_t from = chunk + row * kRowBytes + (vector ^ (row % 8)) * 16;
 #pragma unroll 1  // rare: unrolled it would be a third of a kernel's code
   for (int i = 0; i < count; ++i) {
     if constexpr (sizeof(Bits) == 4) {
@@ -236,7 +236,7 @@ __device__ __forceinline__ void store_rest(const GmmArguments& args, const Consu
   using Bits = std::conditional_t<kWide, float, uint16_t>;
   constexpr int kTokens = kWide ? kWideChunkTokens : kChunkTokens;
   constexpr int kRowColumns = kRowBytes / sizeof(Bits);
-  constexpr int kPiece = 16 / sizeof(Bits);
+  constexpr int kVector = 16 / sizeof(Bits);
   const int rest = args.whole_columns - feature;  // the first of them within the chunk
   if (args.whole_columns == args.n || rest < 0 || rest >= kBlockRows) return;
   if (rest / 16 != place.warp()) return;
@@ -246,7 +246,7 @@ __device__ __forceinline__ void store_rest(const GmmArguments& args, const Consu
   chunk += rest / kRowColumns * (kChunkBytes / 2);
 #pragma unroll 1
   for (int token = place.lane(); token < kTokens && first_token + token < to.rows; token += 32) {
-    store_rest_of_row(chunk, token, rest % kRowColumns / kPiece, args.n - args.whole_columns,
+    store_rest_of_row(chunk, token, rest % kRowColumns / kVector, args.n - args.whole_columns,
                       out + (to.row + first_token + token) * args.out_stride);
   }
 }

@@ -163,14 +163,14 @@ __device__ __forceinline__ void store_rest(const TgmmArguments& args, const Cons
                                            const TgmmTile& tile, uint32_t chunk, int column,
                                            int row) {
   using Bits = std::conditional_t<sizeof(Out) == 4, float, uint16_t>;
-  constexpr int kPiece = 16 / sizeof(Out);
+  constexpr int kVector = 16 / sizeof(Out);
   const int rest = args.whole_columns - column;  // the first of them within the chunk
   const int in_chunk = place.warp() * 16 + place.lane();
   if (rest < 0 || rest >= kRowBytes / static_cast<int>(sizeof(Out))) return;
   if (place.lane() >= 16 || row + in_chunk >= args.k) return;
   const uint64_t address = args.out.map_base + (static_cast<uint64_t>(tile.out_low) << 4) +
                            (static_cast<uint64_t>(tile.out_high) << (4 + kTgmmLowBits));
-  store_rest_of_row(chunk, in_chunk, rest / kPiece, args.n - args.whole_columns,
+  store_rest_of_row(chunk, in_chunk, rest / kVector, args.n - args.whole_columns,
                     reinterpret_cast<Bits*>(address) + (row + in_chunk) * args.out_row_stride +
                         args.whole_columns);
 }

@@ -33,8 +33,8 @@ __device__ __forceinline__ void issue_step(Accumulators<Traits>& acc, const Stag
 }
 
 // kSteps (1, or all 4 of a stage) k steps of kBlocks blocks by a width of kN, as one wgmma group.
-// Fence, products and commit stand together: the compiler tracks a group only within a straight
-// piece of code.
+// Fence, products and commit stand together: the compiler tracks a group only in straight-line
+// code.
 template <int kN, int kBlocks, int kSteps, typename Traits>
 __device__ __forceinline__ void issue_steps(Accumulators<Traits>& acc,
                                             const StageOperands& operands, int accumulate) {

@@ -182,7 +182,7 @@ constexpr StreamDepth stream_depth(ptx::Major weights) {
 }
 
 // The same for shapes that are bound by reading weights: several stages at a time, so that memory
-// is asked for pieces of a row that lie side by side at once. A tile's last burst may be shorter.
+// is asked for parts of a row that lie side by side at once. A tile's last burst may be shorter.
 template <typename Traits, typename Storage, typename Source>
 __device__ __forceinline__ void stream_stages(Storage& shared, Source source) {
   constexpr uint32_t kStages = Traits::kStages;
