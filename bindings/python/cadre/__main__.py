@@ -1,11 +1,12 @@
-"""The command `cadre` (also `python -m cadre`): what this installation is, whether it computes right, and which kernel a
-problem gets. The repository builds a larger tool of the same name in C++, which also has `demo` and `bench`."""
+"""The command `cadre` (also `python -m cadre`): what this installation is, whether it computes right, which kernel a
+problem gets, and how fast it is beside what you have. The repository builds a larger tool of the same name in C++, which
+also has `demo` and `bench`."""
 
 import argparse
 import os
 import sys
 
-from ._command import NOT_AVAILABLE, explain, info, verify
+from ._command import NOT_AVAILABLE, compare, explain, info, verify
 from ._library import version
 
 EPILOG = "exit codes: 0 ok, 1 a check failed, 2 bad usage or input, 3 internal error, 4 not available here"
@@ -19,7 +20,7 @@ def _parser():
     )
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (info, verify, explain):
+    for module in (info, verify, explain, compare):
         lines = module.__doc__.strip().splitlines()
         command = commands.add_parser(
             module.__name__.rpartition(".")[2],

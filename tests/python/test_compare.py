@@ -1,0 +1,209 @@
+"""`cadre compare`: known layers, what it prints, that it checks before it times, and what a bad word gives."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import cadre
+import numpy
+import pytest
+from cadre.__main__ import main
+from cadre._command import compare
+from cadre._command.progress import Progress
+from cadre._compare import case as cases
+from cadre._compare import clock, models
+from cadre._compare.contender import Contender
+
+if importlib.util.find_spec("jax"):
+    import jax  # noqa: F401  (sets variables that no test may set)
+
+SMALL = ["compare", "6,2,48,40", "--tokens", "24", "--seconds", "1", "--device", "cpu"]
+INSTALLED = [
+    name for name in ("torch", "jax", "numpy") if importlib.util.find_spec(name) is not None
+]
+
+
+def run(capsys, *arguments):
+    try:
+        code = main(list(arguments))
+    except SystemExit as left:
+        code = left.code
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.mark.parametrize("front", INSTALLED)
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_every_front_gives_right_results_and_times(capsys, front, dtype):
+    code, out, _ = run(capsys, *SMALL, "--front", front, "--dtype", dtype, "--json")
+    document = json.loads(out)
+    (row,) = document["results"]
+    assert code == 0 and document["schema"] == 2 and document["checks_passed"]
+    assert row["front"] == front and row["dtype"] == dtype and 0 < row["median_s"] < 10
+    assert 0 < row["error"] <= cases.TOLERANCE[dtype]
+    if (front, dtype) != ("numpy", "bf16"):
+        assert row["rivals"] and all(rival["median_s"] > 0 for rival in row["rivals"].values())
+
+
+@pytest.mark.parametrize("front", INSTALLED)
+def test_a_layer_with_biases_and_the_clamped_activation_is_right(capsys, monkeypatch, front):
+    layer = models.Layer("tiny-oss", 5, 2, 40, 24, clamped=True)
+    monkeypatch.setitem(models.LAYERS, "tiny-oss", layer)
+    options = ["--tokens", "33", "--seconds", "1", "--device", "cpu", "--dtype", "f32"]
+    code, out, _ = run(capsys, "compare", "tiny-oss", *options, "--front", front, "--json")
+    (row,) = json.loads(out)["results"]
+    assert code == 0 and row["error"] < 1e-5 and row["rivals"] and not row["left_out"]
+
+
+def test_the_answer_is_a_sentence_and_a_table(capsys):
+    code, out, err = run(capsys, *SMALL, "--front", "numpy")
+    assert code == 0 and out.startswith("On this machine a layer of 6 experts (6,2,48,40) and 24 tokens (f32, NumPy) takes ")
+    assert " with cadre, " in out.splitlines()[0] and " with a loop of numpy's @" in out.splitlines()[0]
+    assert "over cadre" in out and "█" in out
+    assert err == "6,2,48,40, 24 tokens, NumPy ...\n"  # plain lines where there is no terminal
+
+
+def test_the_sentence_says_who_is_faster():
+    row = {"shape": "qwen3-30b", "tokens": 512, "dtype": "bf16", "median_s": 0.0031, "rivals": {"torch": {"median_s": 0.0056}}}
+    start = "On this machine a qwen3-30b layer of 512 tokens (bf16, PyTorch) takes 3.1 ms with cadre, "
+    assert compare.sentence(row, "PyTorch") == start + "5.6 ms with torch: 1.81 times as long."
+    row["rivals"]["torch"]["median_s"] = 0.00155
+    assert compare.sentence(row, "PyTorch") == start + "1.55 ms with torch: cadre takes 2 times as long."
+    row["rivals"]["torch"]["median_s"] = 0.00312
+    assert compare.sentence(row, "PyTorch").endswith(": no difference.")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["mixtral"], "MODEL = mixtral, expected one of mixtral-8x7b, qwen3-30b"),
+        (["8,2,64"], "EXPERTS,TOP_K,HIDDEN,INTERMEDIATE"),
+        (["8,0,64,64"], "EXPERTS,TOP_K,HIDDEN,INTERMEDIATE"),
+        (["4,8,64,64"], "expected TOP_K at most EXPERTS = 4"),
+        (["--dtype", "q4"], "--dtype = q4, expected one of bf16, f16, f32"),
+        (["--device", "tpu"], "--device = tpu, expected one of cpu, cuda"),
+        (["--front", "mxnet"], "--front = mxnet, expected one of torch, jax, numpy"),
+        (["--tokens", "0"], "whole number from 1 on"),
+        (["--seconds", "nan"], "number from 1 on"),
+    ],
+)
+def test_bad_words_are_two_and_list_what_is_known(capsys, arguments, message):
+    code, out, err = run(capsys, "compare", *arguments)
+    assert (code, out) == (2, "") and message in err
+
+
+def test_a_wrong_result_of_cadre_is_one_and_no_time(capsys, monkeypatch):
+    right = cadre.gmm
+
+    def wrong(*arguments, **options):
+        out = right(*arguments, **options)
+        out[:, -1] *= 1.5
+        return out
+
+    monkeypatch.setattr(cadre, "gmm", wrong)
+    code, out, err = run(capsys, *SMALL, "--front", "numpy")
+    assert (code, out) == (1, "") and "cadre: its result is off by " in err
+
+
+def _contender(name, result, **options):
+    return Contender(name, lambda: result, lambda: None, numpy.asarray, **options)
+
+
+def test_a_wrong_or_failing_rival_is_left_out_with_its_reason():
+    case = cases.Case(models.named("4,2,16,8"), cases.Cut(4, 10), "f32")
+    right = numpy.zeros((10, 16))
+    right[case.checked_tokens()] = case.expected()
+
+    def fails():
+        raise RuntimeError("no such kernel")
+
+    left_out = {}
+    timings = clock.first_calls(
+        [
+            _contender("cadre", right),
+            _contender("poisoned", numpy.where(right == right[3], right, numpy.nan)),
+            _contender("off", right * 1.01),
+            Contender("fails", fails, lambda: None, numpy.asarray),
+            _contender("slow", right, probe=lambda: 99.0),
+        ],
+        case,
+        left_out,
+        limit_s=5.0,
+        step=lambda text: None,
+    )
+    assert [timing.contender.name for timing in timings] == ["cadre", "slow"]
+    assert timings[1].estimated and timings[1].median_s == 99.0
+    assert "off by inf" in left_out["poisoned"] and "off by 0.01" in left_out["off"]
+    assert left_out["fails"] == "RuntimeError: no such kernel"
+
+
+def test_a_layer_that_is_too_large_is_cut_with_its_rows_per_expert():
+    layer = models.LAYERS["kimi-k2"]
+    whole = cases.cut_to(layer, 512, 2, 1e12, 1)
+    assert (whole.experts, whole.tokens, whole.reason) == (384, 512, "")
+    cut = cases.cut_to(layer, 512, 2, 3e9, 1)
+    assert layer.weight_elements(cut.experts) * 2 <= 3e9 < layer.weight_elements(2 * cut.experts) * 2
+    assert cut.tokens * layer.experts == 512 * cut.experts
+    assert cut.reason.startswith(f"{cut.experts} of 384 experts and {cut.tokens} of 512 tokens: ")
+    with pytest.raises(MemoryError, match="8 experts need"):
+        cases.cut_to(layer, 512, 2, 1e6, 1)
+
+
+def test_experts_have_different_weights():
+    case = cases.Case(models.named("3,2,16,8"), cases.Cut(3, 4), "f32")
+    assert not numpy.array_equal(case.w13[0], case.w13[1]) and not numpy.array_equal(case.w2[1], case.w2[2])
+    assert numpy.array_equal(numpy.sort(case.w13[0], None), numpy.sort(case.w13[2], None))
+
+
+def test_layers_are_those_of_the_benchmarks():
+    source = Path(__file__).parents[2] / "bench" / "layer.py"
+    specification = importlib.util.spec_from_file_location("bench_layer", source)
+    bench = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(bench)
+    for name, (experts, top_k, hidden, intermediate, clamped) in bench.SHAPES.items():
+        assert models.LAYERS[name] == models.Layer(name, experts, top_k, hidden, intermediate, clamped)
+
+
+class Terminal:
+    """A stream that says it is a terminal and keeps what is written."""
+
+    encoding = "utf-8"
+
+    def __init__(self):
+        self.text = ""
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+
+def test_a_terminal_gets_a_bar_with_the_time_left():
+    pytest.importorskip("rich", reason="rich is not installed; to run this: pip install rich")
+    terminal = Terminal()
+    with Progress(20.0, terminal) as progress:
+        progress.phase("PyTorch")
+        progress.step("check cadre")
+    assert "PyTorch: check cadre" in terminal.text and "left" in terminal.text
+
+
+def test_it_works_with_numpy_alone():
+    """As in an environment where neither a framework nor rich is installed."""
+    code = (
+        "import sys\n"
+        "import importlib.util\n"
+        "for name in ('torch', 'jax', 'rich'): sys.modules[name] = None\n"
+        "real = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *a: None if name in ('torch', 'jax') else real(name, *a)\n"
+        f"from cadre.__main__ import main; sys.exit(main({SMALL!r}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "(f32, NumPy) takes " in done.stdout
+    assert "Not measured, torch: PyTorch is not installed." in done.stdout
