@@ -141,6 +141,26 @@ typedef struct cadre_grouped_tensor {
   int64_t shape[4];
 } cadre_grouped_tensor;
 
+/* What shares one scale of a quantised operand: see cadre/scaled_tensor.h for the shapes. */
+typedef int32_t cadre_scale_mode;
+enum {
+  CADRE_SCALE_NONE = 0,
+  CADRE_SCALE_TENSOR = 1,    /* f32 */
+  CADRE_SCALE_ROW = 2,       /* f32 */
+  CADRE_SCALE_BLOCK_128 = 3, /* f32 or e8m0 */
+  CADRE_SCALE_MX = 4         /* e8m0 */
+};
+
+/* The scales of FP8 data. */
+typedef struct cadre_scales {
+  cadre_scale_mode mode;
+  cadre_tensor values;
+  /* Weights in a list: the address of each group's scales, NULL otherwise. `values` is then without
+   * data and without the leading dim g. */
+  void* const* pointers;
+  cadre_device pointers_device;
+} cadre_scales;
+
 /* Row-major view without gaps; rank at most 4. */
 CADRE_API cadre_tensor cadre_tensor_contiguous(void* data, cadre_dtype dtype, int32_t rank,
                                                const int64_t* shape, cadre_device device);
@@ -191,6 +211,7 @@ typedef struct cadre_call_options {
   int32_t precision;
   int64_t average_rows;
   const char* config;
+  int32_t fast_accumulation; /* FP8: sums may keep fewer bits than f32 */
 } cadre_call_options;
 
 CADRE_API void cadre_call_options_init(cadre_call_options* options, size_t struct_size);
@@ -249,7 +270,9 @@ typedef struct cadre_gmm_args {
   const void* group_offset_on_device; /* one integer of group_offset_dtype; NULL: the host value */
   cadre_dtype group_offset_dtype;
   const cadre_packed_weights* packed_rhs; /* made of rhs, which must still be given; or NULL */
-  const cadre_call_options* options;      /* NULL: defaults */
+  const cadre_scales* lhs_scales;         /* of FP8 operands; NULL otherwise */
+  const cadre_scales* rhs_scales;
+  const cadre_call_options* options; /* NULL: defaults */
 } cadre_gmm_args;
 
 CADRE_API void cadre_gmm_args_init(cadre_gmm_args* args, size_t struct_size);
@@ -276,6 +299,10 @@ typedef struct cadre_tgmm_args {
   cadre_dtype group_offset_dtype;
   const cadre_tensor* lhs_rows; /* [m] of i32 or i64: row r is lhs[lhs_rows[r]], or zeros for -1 */
   const cadre_tensor* rhs_rows; /* the same for rhs */
+  const cadre_scales* lhs_scales; /* of FP8 operands; NULL otherwise */
+  const cadre_scales* rhs_scales;
+  int32_t lhs_columns; /* not 0: a column-wise copy, [k, capacity] */
+  int32_t rhs_columns;
   const cadre_call_options* options;
 } cadre_tgmm_args;
 
@@ -299,6 +326,8 @@ typedef struct cadre_grouped_gemm_args {
   double beta;
   const cadre_tensor* alpha_per_group;
   const cadre_tensor* beta_per_group;
+  const cadre_scales* a_scales; /* of FP8 operands; NULL otherwise */
+  const cadre_scales* b_scales;
   const cadre_call_options* options;
 } cadre_grouped_gemm_args;
 

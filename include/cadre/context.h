@@ -38,6 +38,9 @@ struct CallOptions {
   Precision precision = Precision::kDefault;
   int64_t average_rows = 0;      ///< hint: rows of a typical group; 0: m / num_groups
   const char* config = nullptr;  ///< a kernel name from `cadre explain`, pinned
+  /// FP8 operands: sums may stay in the tensor cores' accumulator over all of k, which keeps fewer
+  /// bits than f32 (docs/numerics.md).
+  bool fast_accumulation = false;
 };
 
 namespace detail {

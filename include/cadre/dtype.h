@@ -48,7 +48,8 @@ CADRE_API bool is_integer(DType dtype);
 CADRE_API bool is_fp8(DType dtype);
 
 /// What a product of these two gives unless the caller asks for something else: the promoted
-/// type; int8 x int8 gives int32; two FP8 types give bf16. kInvalid when the pair has no product.
+/// type; int8 x int8 gives int32; two FP8 types, at least one of them e4m3, give bf16. kInvalid
+/// when the pair has no product.
 CADRE_API DType default_output_dtype(DType lhs, DType rhs);
 
 }  // namespace cadre

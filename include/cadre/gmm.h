@@ -3,7 +3,7 @@
 
 #include "cadre/activation.h"
 #include "cadre/context.h"
-#include "cadre/tensor.h"
+#include "cadre/scaled_tensor.h"
 
 namespace cadre {
 
@@ -19,8 +19,8 @@ enum class Tail : int32_t {
 
 /// out[r] = row_scale[r] * (alpha_g * (lhs[r] @ rhs_g) + bias_scale[r] * bias_g) + beta_g * c[r]
 struct GmmArgs {
-  TensorView lhs{};          ///< [m, k], or [rows, k] with lhs_rows
-  GroupedTensor rhs{};       ///< [g, k, n], or [g, n, k] with transpose_rhs; stacked or a list
+  ScaledTensor lhs{};        ///< [m, k], or [rows, k] with lhs_rows
+  ScaledGroups rhs{};        ///< [g, k, n], or [g, n, k] with transpose_rhs; stacked or a list
   GroupSizes group_sizes{};  ///< at least g entries, their sum at most m
   GroupedTensor out{};       ///< [m, n], or a list of [rows of group, n]
 

@@ -2,13 +2,13 @@
 #pragma once
 
 #include "cadre/context.h"
-#include "cadre/tensor.h"
+#include "cadre/scaled_tensor.h"
 
 namespace cadre {
 
 struct GroupedGemmArgs {
-  GroupedTensor a{};  ///< [m_i, k_i], or [k_i, m_i] with transa
-  GroupedTensor b{};  ///< [k_i, n_i], or [n_i, k_i] with transb
+  ScaledGroups a{};   ///< [m_i, k_i], or [k_i, m_i] with transa
+  ScaledGroups b{};   ///< [k_i, n_i], or [n_i, k_i] with transb
   GroupedTensor c{};  ///< [m_i, n_i]; default: d itself
   GroupedTensor d{};  ///< [m_i, n_i]
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "cadre/tensor.h"
 
@@ -15,6 +16,11 @@ enum class ScaleMode : int32_t {
   kBlock128 = 3,  ///< 128 inner values of a row, 128 x 128 of weights: f32 or e8m0
   kMx = 4,        ///< 32 inner values of a row or of weights: e8m0
 };
+
+/// "none", "tensor", "row", "block_128" or "mx"; "invalid" for a value outside the enumeration.
+CADRE_API std::string_view name_of(ScaleMode mode);
+/// The inverse of name_of; false when no mode has this name.
+CADRE_API bool scale_mode_from_name(std::string_view name, ScaleMode* mode);
 
 /// The scales of an operand, with strides of any value. Their dims follow the data's:
 ///

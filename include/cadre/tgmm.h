@@ -2,15 +2,16 @@
 #pragma once
 
 #include "cadre/context.h"
-#include "cadre/tensor.h"
+#include "cadre/scaled_tensor.h"
 
 namespace cadre {
 
 /// out_i = alpha_i * (lhs[rows_i]^T @ rhs[rows_i]) + beta_i * c_i; an empty group gives beta_i *
-/// c_i.
+/// c_i. FP8 operands are column-wise copies ([k, capacity] and [n, capacity]), or with one scale
+/// for all of the tensor, plain rows.
 struct TgmmArgs {
-  TensorView lhs{};          ///< [m, k], or [rows, k] with lhs_rows
-  TensorView rhs{};          ///< [m, n], or [rows, n] with rhs_rows
+  ScaledTensor lhs{};        ///< [m, k], or [rows, k] with lhs_rows
+  ScaledTensor rhs{};        ///< [m, n], or [rows, n] with rhs_rows
   GroupSizes group_sizes{};  ///< at least g entries, their sum at most m
   GroupedTensor out{};       ///< [g, k, n], stacked or a list; g is the number of local groups
 

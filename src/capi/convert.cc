@@ -51,6 +51,16 @@ GroupedTensor grouped(const cadre_grouped_tensor* given) {
   return result;
 }
 
+Scales scales(const cadre_scales* given) {
+  if (given == nullptr) return {};
+  Scales result(static_cast<ScaleMode>(given->mode), tensor(&given->values));
+  // A zeroed struct has no values.
+  if (given->values.dtype == 0) result.values = {};
+  result.pointers = given->pointers;
+  result.pointers_device = device(given->pointers_device);
+  return result;
+}
+
 GroupSizes sizes(const cadre_sizes& given) {
   GroupSizes result(given.data, static_cast<DType>(given.dtype), given.count, device(given.device));
   result.kind = static_cast<GroupSizesKind>(given.kind);
@@ -101,6 +111,7 @@ Status call_options(std::string_view function, const cadre_call_options* options
   result->precision = static_cast<Precision>(given.precision);
   result->average_rows = given.average_rows;
   result->config = given.config;
+  result->fast_accumulation = given.fast_accumulation != 0;
   return {};
 }
 

@@ -12,7 +12,7 @@
 #include "cadre/context.h"
 #include "cadre/gmm.h"
 #include "cadre/grouped_gemm.h"
-#include "cadre/tensor.h"
+#include "cadre/scaled_tensor.h"
 #include "cadre/tgmm.h"
 #include "core/text.h"
 
@@ -20,6 +20,7 @@ namespace cadre::capi {
 
 TensorView tensor(const cadre_tensor* view);  ///< NULL: not given
 GroupedTensor grouped(const cadre_grouped_tensor* tensor);
+Scales scales(const cadre_scales* given);  ///< NULL: none
 GroupSizes sizes(const cadre_sizes& sizes);
 GroupScalars scalars(double uniform, const cadre_tensor* per_group);
 GroupOffset group_offset(int64_t value, const void* on_device, cadre_dtype dtype, Device device);

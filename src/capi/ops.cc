@@ -16,6 +16,8 @@ Status to_cpp(const cadre_gmm_args* given, GmmArgs* args) {
   }
   args->lhs = capi::tensor(c.lhs);
   args->rhs = capi::grouped(c.rhs);
+  args->lhs.scales = capi::scales(c.lhs_scales);
+  args->rhs.scales = capi::scales(c.rhs_scales);
   args->group_sizes = capi::sizes(c.group_sizes);
   args->out = capi::grouped(c.out);
   args->transpose_rhs = c.transpose_rhs != 0;
@@ -45,6 +47,10 @@ Status to_cpp(const cadre_tgmm_args* given, TgmmArgs* args) {
   }
   args->lhs = capi::tensor(c.lhs);
   args->rhs = capi::tensor(c.rhs);
+  args->lhs.scales = capi::scales(c.lhs_scales);
+  args->rhs.scales = capi::scales(c.rhs_scales);
+  args->lhs.columns = c.lhs_columns != 0;
+  args->rhs.columns = c.rhs_columns != 0;
   args->lhs_rows = capi::tensor(c.lhs_rows);
   args->rhs_rows = capi::tensor(c.rhs_rows);
   args->group_sizes = capi::sizes(c.group_sizes);
@@ -67,6 +73,8 @@ Status to_cpp(const cadre_grouped_gemm_args* given, GroupedGemmArgs* args) {
   }
   args->a = capi::grouped(c.a);
   args->b = capi::grouped(c.b);
+  args->a.scales = capi::scales(c.a_scales);
+  args->b.scales = capi::scales(c.b_scales);
   args->c = capi::grouped(c.c);
   args->d = capi::grouped(c.d);
   args->transa = c.transa != 0;

@@ -78,7 +78,9 @@ bool is_integer(DType dtype) {
 bool is_fp8(DType dtype) { return dtype == DType::kE4M3 || dtype == DType::kE5M2; }
 
 DType default_output_dtype(DType lhs, DType rhs) {
-  if (is_fp8(lhs) && is_fp8(rhs)) return DType::kBF16;
+  if (is_fp8(lhs) && is_fp8(rhs)) {
+    return lhs == DType::kE4M3 || rhs == DType::kE4M3 ? DType::kBF16 : DType::kInvalid;
+  }
   if (lhs == DType::kI8 && rhs == DType::kI8) return DType::kI32;
   if (lhs == DType::kI8 && is_float(rhs)) return rhs;
   if (rhs == DType::kI8 && is_float(lhs)) return lhs;

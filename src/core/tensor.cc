@@ -2,6 +2,9 @@
 #include "cadre/tensor.h"
 
 #include <algorithm>
+#include <array>
+
+#include "cadre/scaled_tensor.h"
 
 namespace cadre {
 namespace {
@@ -112,6 +115,23 @@ GroupedTensor GroupedTensor::vectors(const TensorView& view) {
   tensor.group_stride = view.strides[0];
   tensor.row_stride = 0;
   return tensor;
+}
+
+namespace {
+constexpr std::array<std::string_view, 5> kScaleModes = {"none", "tensor", "row", "block_128",
+                                                         "mx"};
+}
+
+std::string_view name_of(ScaleMode mode) {
+  const auto index = static_cast<size_t>(mode);
+  return index < kScaleModes.size() ? kScaleModes[index] : "invalid";
+}
+
+bool scale_mode_from_name(std::string_view name, ScaleMode* mode) {
+  const auto* found = std::find(kScaleModes.begin(), kScaleModes.end(), name);
+  if (found == kScaleModes.end()) return false;
+  *mode = static_cast<ScaleMode>(found - kScaleModes.begin());
+  return true;
 }
 
 }  // namespace cadre

@@ -35,6 +35,19 @@ struct RowIndex {
   bool given() const { return data != nullptr; }
 };
 
+/// Scales of A or B in host memory, by row of A or column of B ("outer") and along k ("inner");
+/// data is null where there are none. All strides are in scales.
+struct ScaleRef {
+  const void* data = nullptr;
+  ScaleMode mode = ScaleMode::kNone;
+  DType dtype = DType::kInvalid;
+  int64_t outer_stride = 0;
+  int64_t inner_stride = 0;
+  int32_t outer_block = 1;  ///< rows of A or columns of B that share a scale
+
+  bool given() const { return data != nullptr; }
+};
+
 /// What is made of finished sums before they are rounded into D: nothing where the kind is kNone.
 struct ActivationStep {
   Activation activation{};
@@ -49,12 +62,13 @@ struct GemmItem {
   int64_t n = 0;
   int64_t k = 0;
   MatrixRef a{}, b{}, c{}, d{};
-  RowIndex a_rows{};       ///< [m]: row i of A is row a_rows[i] of a
-  RowIndex a_cols{};       ///< [k]: the same for columns, where A is rows transposed
-  RowIndex b_rows{};       ///< [k]
-  VectorRef bias{};        ///< [n]
-  VectorRef bias_scale{};  ///< [m]
-  VectorRef row_scale{};   ///< [m]
+  ScaleRef a_scales{}, b_scales{};  ///< a value of A is its element times its scale
+  RowIndex a_rows{};                ///< [m]: row i of A is row a_rows[i] of a
+  RowIndex a_cols{};                ///< [k]: the same for columns, where A is rows transposed
+  RowIndex b_rows{};                ///< [k]
+  VectorRef bias{};                 ///< [n]
+  VectorRef bias_scale{};           ///< [m]
+  VectorRef row_scale{};            ///< [m]
   double alpha = 1;
   double beta = 0;
   ActivationStep step{};

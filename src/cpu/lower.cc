@@ -61,6 +61,26 @@ MatrixRef transposed(MatrixRef matrix) {
   return matrix;
 }
 
+const void* advance_scales(const void* data, DType dtype, int64_t elements) {
+  return static_cast<const char*>(data) + elements * static_cast<int64_t>(size_of(dtype));
+}
+
+/// The scales of one group's matrix, `from` scales behind the first of all.
+ScaleRef scales_from(const plan::ScaleForm& form, const void* data, int64_t from) {
+  if (!form.given() || data == nullptr) return {};
+  return {.data = advance_scales(data, form.dtype, from),
+          .mode = form.mode,
+          .dtype = form.dtype,
+          .outer_stride = form.outer_stride,
+          .inner_stride = form.inner_stride,
+          .outer_block = form.outer_block};
+}
+
+ScaleRef scales_of_group(const plan::ScaleForm& form, const Scales& scales, int64_t group) {
+  if (form.list) return scales_from(form, scales.pointers[group], 0);
+  return scales_from(form, scales.values.data, group * form.group_stride);
+}
+
 void lower_gmm(const Problem& p, const Operands& operands, LoweredCall* call) {
   const std::vector<int64_t>& offsets = operands.host_offsets;
   const int64_t first = operands.group_offset.value;
@@ -73,6 +93,10 @@ void lower_gmm(const Problem& p, const Operands& operands, LoweredCall* call) {
     item.a_rows = index_from(operands.lhs_index, begin);
     item.b = matrix_of(operands.rhs, i, 0);
     if (p.transpose_rhs) item.b = transposed(item.b);
+    const int64_t scaled_row = operands.lhs_index.given() ? 0 : begin;
+    item.a_scales = scales_from(p.lhs_scales, operands.lhs_scales.values.data,
+                                scaled_row * p.lhs_scales.outer_stride);
+    item.b_scales = scales_of_group(p.rhs_scales, operands.rhs_scales, i);
     item.c = matrix_of(operands.epilogue.c, i, begin);
     item.d = matrix_of(operands.out, i, begin);
     if (operands.epilogue.bias.given()) {
@@ -106,17 +130,55 @@ void lower_gmm(const Problem& p, const Operands& operands, LoweredCall* call) {
   }
 }
 
+/// Where the groups of a column-wise copy begin, walked in order.
+class ColumnWalk {
+ public:
+  explicit ColumnWalk(const plan::ScaleForm& form)
+      : form_(form), block_(plan::inner_block_of(form.mode)) {}
+
+  /// The matrix [outer, rows of the group].
+  MatrixRef matrix(const GroupedTensor& copy) const {
+    return {advance(copy.data, copy.dtype, column_ * copy.col_stride), copy.dtype, copy.row_stride,
+            copy.col_stride};
+  }
+  ScaleRef scales(const Scales& scales) const {
+    return scales_from(form_, scales.values.data,
+                       line_ * form_.inner_stride + group_ * form_.group_stride);
+  }
+  void pass(int64_t rows) {
+    column_ += (rows + kColumnAlignment - 1) / kColumnAlignment * kColumnAlignment;
+    if (block_ != 0) line_ += (rows + block_ - 1) / block_;
+    ++group_;
+  }
+
+ private:
+  const plan::ScaleForm& form_;
+  int64_t block_;
+  int64_t column_ = 0, line_ = 0, group_ = 0;
+};
+
 void lower_tgmm(const Problem& p, const Operands& operands, LoweredCall* call) {
   const std::vector<int64_t>& offsets = operands.host_offsets;
   const int64_t first = operands.group_offset.value;
-  for (int64_t i = 0; i < p.num_local_groups; ++i) {
+  ColumnWalk a_columns(p.lhs_scales);
+  ColumnWalk b_columns(p.rhs_scales);
+  for (int64_t i = -first; i < p.num_local_groups; ++i) {
     const int64_t begin = offsets[static_cast<size_t>(first + i)];
     const int64_t end = offsets[static_cast<size_t>(first + i + 1)];
+    const ColumnWalk a_here = a_columns;
+    const ColumnWalk b_here = b_columns;
+    a_columns.pass(end - begin);
+    b_columns.pass(end - begin);
+    if (i < 0) continue;
     GemmItem item{.m = p.k, .n = p.n, .k = end - begin, .group = i};
     item.a = transposed(rows_of(operands.lhs, operands.lhs_index, begin));
     item.a_cols = index_from(operands.lhs_index, begin);
     item.b = rows_of(operands.rhs, operands.rhs_index, begin);
     item.b_rows = index_from(operands.rhs_index, begin);
+    if (p.lhs_scales.columns) item.a = a_here.matrix(operands.lhs);
+    if (p.rhs_scales.columns) item.b = transposed(b_here.matrix(operands.rhs));
+    item.a_scales = a_here.scales(operands.lhs_scales);
+    item.b_scales = b_here.scales(operands.rhs_scales);
     item.c = matrix_of(operands.epilogue.c, i, 0);
     item.d = matrix_of(operands.out, i, 0);
     item.alpha = scalar_of(operands.epilogue.alpha, i);
@@ -160,6 +222,8 @@ void lower_grouped_gemm(const Problem& p, const Operands& operands, LoweredCall*
     item.d = d.next(i);
     if (p.transpose_lhs) item.a = transposed(item.a);
     if (p.transpose_rhs) item.b = transposed(item.b);
+    item.a_scales = scales_of_group(p.lhs_scales, operands.lhs_scales, i);
+    item.b_scales = scales_of_group(p.rhs_scales, operands.rhs_scales, i);
     item.alpha = scalar_of(operands.epilogue.alpha, i);
     item.beta = scalar_of(operands.epilogue.beta, i);
     call->items.push_back(item);

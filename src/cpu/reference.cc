@@ -1,5 +1,5 @@
 // The reference backend: plain loops, accumulating in double (int32, wrapping, for int8 x int8).
-// Every option of the contract except FP8. It must be obviously right; it needn't be fast.
+// Every option of the contract. It must be obviously right; it needn't be fast.
 #include "cpu/reference.h"
 
 #include <cstring>
@@ -45,12 +45,24 @@ int32_t indexed_int(const MatrixRef& matrix, int64_t row, int64_t col) {
   return row < 0 || col < 0 ? 0 : int_at(matrix, row, col);
 }
 
+/// Scale of A's element [outer, inner], or of B's [inner, outer].
+double scale_at(const ScaleRef& scales, int64_t outer, int64_t inner) {
+  if (!scales.given() || outer < 0) return 1;
+  const int64_t block = plan::inner_block_of(scales.mode);
+  const int64_t inner_index = block == 0 ? 0 : inner / block;
+  return load_as_double(
+      scales.data, scales.dtype,
+      outer / scales.outer_block * scales.outer_stride + inner_index * scales.inner_stride);
+}
+
+/// Of the dequantised operands, where they have scales.
 double float_product(const GemmItem& item, int64_t row, int64_t col) {
   double sum = 0;
   const int64_t a_row = row_at(item.a_rows, row);
   for (int64_t i = 0; i < item.k; ++i) {
     sum += indexed_value(item.a, a_row, row_at(item.a_cols, i)) *
-           indexed_value(item.b, row_at(item.b_rows, i), col);
+           scale_at(item.a_scales, a_row, i) * indexed_value(item.b, row_at(item.b_rows, i), col) *
+           scale_at(item.b_scales, col, i);
   }
   return sum;
 }
@@ -147,9 +159,6 @@ class ReferenceBackend final : public plan::Backend {
                 const char* pinned, plan::Config* config) const override {
     if (problem.device.kind != DeviceKind::kCpu) {
       return Status::unsupported("takes tensors in host memory alone");
-    }
-    if (is_fp8(problem.lhs.dtype) || is_fp8(problem.rhs.dtype)) {
-      return Status::unsupported("takes no fp8 operands");
     }
     if (pinned && std::string_view(pinned) != "reference") {
       return Status::unsupported(text("has no kernel \"", pinned, "\", only \"reference\""));

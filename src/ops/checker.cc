@@ -270,9 +270,19 @@ void Checker::product_dtypes(NamedDType lhs, NamedDType rhs, NamedDType out) {
                                      : "f64, f32, bf16, f16, i8, e4m3 or e5m2");
   }
   if (!ok()) return;
+  const bool fp8 = is_fp8(lhs.dtype) || is_fp8(rhs.dtype);
+  const std::string_view partners = lhs.dtype == DType::kE5M2   ? "e4m3"
+                                    : lhs.dtype == DType::kE4M3 ? "e4m3 or e5m2"
+                                                                : "a type that multiplies";
   expect(default_output_dtype(lhs.dtype, rhs.dtype) != DType::kInvalid,
-         joined(rhs.argument, ".dtype"), name_of(rhs.dtype), "a type that multiplies with ",
-         lhs.argument, ".dtype = ", name_of(lhs.dtype));
+         joined(rhs.argument, ".dtype"), name_of(rhs.dtype), partners, " with ", lhs.argument,
+         ".dtype = ", name_of(lhs.dtype));
+  if (fp8) {
+    expect(out.dtype == DType::kF32 || out.dtype == DType::kBF16 || out.dtype == DType::kF16,
+           joined(out.argument, ".dtype"), name_of(out.dtype), "f32, bf16 or f16 because ",
+           lhs.argument, ".dtype = ", name_of(lhs.dtype));
+    return;
+  }
   const bool both_int8 = lhs.dtype == DType::kI8 && rhs.dtype == DType::kI8;
   expect(is_float(out.dtype) || (out.dtype == DType::kI32 && both_int8),
          joined(out.argument, ".dtype"), name_of(out.dtype),

@@ -20,6 +20,14 @@ int32_t alignment_of(const void* pointer) {
   return static_cast<int32_t>(address & (~address + 1));
 }
 
+/// Of a list: what divides every pointer, or 1 where they lie on a device.
+int32_t alignment_of(void* const* pointers, int64_t count, Device pointers_device) {
+  if (pointers_device.kind != DeviceKind::kCpu) return 1;
+  uintptr_t bits = 0;
+  for (int64_t i = 0; i < count; ++i) bits |= reinterpret_cast<uintptr_t>(pointers[i]);
+  return alignment_of(reinterpret_cast<const void*>(bits));
+}
+
 /// Packed buffers of one shape: every matrix starts at the same element. False where it lies on a
 /// device, unless both take it from the same array.
 bool same_positions(const GroupedTensor& a, const GroupedTensor& b) {
@@ -68,16 +76,17 @@ plan::OperandLayout layout_of(const GroupedTensor& tensor) {
                                                : tensor.row_stride,
                              .col_stride = tensor.col_stride,
                              .contiguous = tensor.contiguous};
-  if (tensor.placement != Placement::kList) {
-    layout.alignment_bytes = alignment_of(tensor.data);
-  } else if (tensor.pointers_device.kind == DeviceKind::kCpu) {
-    uintptr_t bits = 0;
-    for (int64_t i = 0; i < tensor.num_groups; ++i) {
-      bits |= reinterpret_cast<uintptr_t>(tensor.pointers[i]);
-    }
-    layout.alignment_bytes = alignment_of(reinterpret_cast<const void*>(bits));
-  }
+  layout.alignment_bytes =
+      tensor.placement == Placement::kList
+          ? alignment_of(tensor.pointers, tensor.num_groups, tensor.pointers_device)
+          : alignment_of(tensor.data);
   return layout;
+}
+
+int32_t alignment_of(const Scales& scales, int64_t num_groups) {
+  return scales.pointers != nullptr
+             ? alignment_of(scales.pointers, num_groups, scales.pointers_device)
+             : alignment_of(scales.values.data);
 }
 
 plan::OperandLayout layout_of(const TensorView& view) { return layout_of(GroupedTensor(view)); }
@@ -165,6 +174,7 @@ void check_options(Checker& checker, const CallOptions& options, plan::Problem* 
                    options.workspace_size_bytes, " bytes of workspace");
   }
   problem->precision = options.precision;
+  problem->fast_accumulation = options.fast_accumulation && problem->lhs_scales.given();
   problem->average_rows = options.average_rows;
   if (problem->average_rows == 0 && problem->num_groups > 0) {
     problem->average_rows = problem->m / problem->num_groups;
@@ -196,6 +206,7 @@ void check_overlaps(Checker& checker, const Call& call, std::string_view output)
   const plan::Operands& operands = call.operands;
   const plan::Epilogue& epilogue = operands.epilogue;
   const bool own_names = call.problem.op == plan::Op::kGroupedGemm;
+  const int64_t groups = call.problem.num_local_groups;
   const auto against_inputs = [&](OverlapCheck& check) {
     const auto input = [&check](std::string_view argument, const auto& tensor) {
       if (tensor.given()) check.input(argument, spans_of(tensor));
@@ -206,6 +217,8 @@ void check_overlaps(Checker& checker, const Call& call, std::string_view output)
     };
     input(own_names ? "a" : "lhs", operands.lhs);
     input(own_names ? "b" : "rhs", operands.rhs);
+    check.input(own_names ? "a.scales" : "lhs.scales", spans_of(operands.lhs_scales, groups));
+    check.input(own_names ? "b.scales" : "rhs.scales", spans_of(operands.rhs_scales, groups));
     input("lhs_rows", operands.lhs_index);
     input("rhs_rows", operands.rhs_index);
     input("bias", epilogue.bias);

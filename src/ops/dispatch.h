@@ -21,6 +21,8 @@ struct Call {
 
 plan::OperandLayout layout_of(const GroupedTensor& tensor);
 plan::OperandLayout layout_of(const TensorView& view);
+/// As OperandLayout::alignment_bytes, of scales of `num_groups` groups.
+int32_t alignment_of(const Scales& scales, int64_t num_groups);
 
 /// Type of the accumulator: f64 where any type is f64, i32 for int8 x int8, else f32.
 DType compute_dtype(DType lhs, DType rhs, DType out);

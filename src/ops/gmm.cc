@@ -5,6 +5,7 @@
 #include "ops/dispatch.h"
 #include "ops/guarded.h"
 #include "ops/problem_of.h"
+#include "ops/scaled_operand.h"
 #include "plan/packed_weights.h"
 
 namespace cadre {
@@ -144,7 +145,29 @@ Status check(const GmmArgs& args, Call* call) {
   checker.product_dtypes({"lhs", args.lhs.dtype}, {"rhs", args.rhs.dtype}, {"out", args.out.dtype});
   if (!checker.ok()) return checker.status();
 
+  const ops::ScaledOperand lhs{.argument = "lhs",
+                               .scales = args.lhs.scales,
+                               .dtype = args.lhs.dtype,
+                               .outer = args.lhs.shape[0],
+                               .inner = problem.k};
+  const ops::ScaledOperand rhs{.argument = "rhs",
+                               .scales = args.rhs.scales,
+                               .dtype = args.rhs.dtype,
+                               .kind = ops::ScaledKind::kWeights,
+                               .num_groups = args.rhs.num_groups,
+                               .outer = problem.n,
+                               .inner = problem.k,
+                               .inner_first = !args.transpose_rhs};
+  checker.expect(!args.lhs.columns, "lhs.columns", "true",
+                 "false: gmm takes rows, a column-wise copy is for tgmm");
+  check_scales(checker, lhs, problem.device, &problem.lhs_scales);
+  check_scales(checker, rhs, problem.device, &problem.rhs_scales);
+  check_scale_modes(checker, lhs, rhs);
+  if (!checker.ok()) return checker.status();
+
   operands.lhs = args.lhs;
+  operands.lhs_scales = args.lhs.scales;
+  operands.rhs_scales = args.rhs.scales;
   operands.lhs_index = args.lhs_rows;
   operands.rhs = args.rhs;
   operands.out = args.out;

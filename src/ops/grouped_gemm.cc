@@ -4,6 +4,7 @@
 #include "ops/dispatch.h"
 #include "ops/guarded.h"
 #include "ops/problem_of.h"
+#include "ops/scaled_operand.h"
 #include "plan/grouped_dims.h"
 
 namespace cadre {
@@ -55,15 +56,16 @@ Status check(const GroupedGemmArgs& args, Call* call) {
   problem.op = plan::Op::kGroupedGemm;
   problem.device = args.a.device;
   problem.num_groups = problem.num_local_groups = args.a.num_groups;
+  using Named = std::pair<std::string_view, const GroupedTensor*>;
   for (const auto& [name, tensor] :
-       {std::pair{"b", &args.b}, std::pair{"d", &args.d}, std::pair{"c", &args.c}}) {
+       {Named{"b", &args.b}, Named{"d", &args.d}, Named{"c", &args.c}}) {
     if (!tensor->given()) continue;
     checker.expect(tensor->num_groups == problem.num_groups, joined(name, ".num_groups"),
                    tensor->num_groups, "a.num_groups = ", problem.num_groups);
     checker.same_device(name, tensor->device, "a", problem.device);
   }
-  for (const auto& [name, tensor] : {std::pair{"a", &args.a}, std::pair{"b", &args.b},
-                                     std::pair{"d", &args.d}, std::pair{"c", &args.c}}) {
+  for (const auto& [name, tensor] :
+       {Named{"a", &args.a}, Named{"b", &args.b}, Named{"d", &args.d}, Named{"c", &args.c}}) {
     checker.pointers(name, *tensor);
   }
   check_dims(checker, args);
@@ -75,6 +77,28 @@ Status check(const GroupedGemmArgs& args, Call* call) {
   problem.m = plan::largest(args.d.rows);
   problem.n = plan::largest(args.d.cols);
   problem.k = plan::largest(args.transa ? args.a.rows : args.a.cols);
+  const ops::ScaledOperand a{.argument = "a",
+                             .scales = args.a.scales,
+                             .dtype = args.a.dtype,
+                             .kind = ops::ScaledKind::kMatrices,
+                             .num_groups = problem.num_groups,
+                             .outer = problem.m,
+                             .inner = problem.k,
+                             .inner_first = args.transa};
+  const ops::ScaledOperand b{.argument = "b",
+                             .scales = args.b.scales,
+                             .dtype = args.b.dtype,
+                             .kind = ops::ScaledKind::kMatrices,
+                             .num_groups = problem.num_groups,
+                             .outer = problem.n,
+                             .inner = problem.k,
+                             .inner_first = !args.transb};
+  check_scales(checker, a, problem.device, &problem.lhs_scales);
+  check_scales(checker, b, problem.device, &problem.rhs_scales);
+  check_scale_modes(checker, a, b);
+  if (!checker.ok()) return checker.status();
+  operands.lhs_scales = args.a.scales;
+  operands.rhs_scales = args.b.scales;
   operands.lhs = args.a;
   operands.rhs = args.b;
   operands.out = args.d;

@@ -108,6 +108,20 @@ MemorySpans spans_of(const TensorView& view) {
   return {span};
 }
 
+MemorySpans spans_of(const Scales& scales, int64_t num_groups) {
+  if (!scales.given()) return {};
+  if (scales.pointers == nullptr) return spans_of(scales.values);
+  MemorySpans spans;
+  if (scales.pointers_device.kind != DeviceKind::kCpu) return spans;
+  TensorView values = scales.values;
+  for (int64_t i = 0; i < num_groups; ++i) {
+    values.data = scales.pointers[i];
+    MemorySpan span;
+    if (span_of(values, &span)) spans.push_back(span);
+  }
+  return spans;
+}
+
 MemorySpans spans_of(const GroupedTensor& tensor) {
   MemorySpans spans;
   const bool list = tensor.placement == Placement::kList;

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cadre/tensor.h"
+#include "cadre/scaled_tensor.h"
 
 namespace cadre::ops {
 
@@ -66,6 +66,8 @@ class MemorySpans {
 MemorySpans spans_of(const GroupedTensor& tensor);
 /// None of an absent view.
 MemorySpans spans_of(const TensorView& view);
+/// None where no scales are given; of a list on the host, the scales of each of its groups.
+MemorySpans spans_of(const Scales& scales, int64_t num_groups);
 
 /// Whether an element of one shares a byte with an element of the other (see StridedSums::reach).
 bool overlap(const MemorySpan& a, const MemorySpan& b);

@@ -8,7 +8,7 @@
 #include "cadre/bias_grad.h"
 #include "cadre/context.h"
 #include "cadre/gmm.h"
-#include "cadre/tensor.h"
+#include "cadre/scaled_tensor.h"
 #include "plan/epilogue.h"
 
 namespace cadre::plan {
@@ -17,6 +17,8 @@ namespace cadre::plan {
 struct Operands {
   GroupedTensor lhs{};  ///< kRows for gmm and tgmm
   GroupedTensor rhs{};  ///< kRows for tgmm
+  Scales lhs_scales{};  ///< Problem::lhs_scales says how they lie
+  Scales rhs_scales{};
   GroupedTensor out{};
   TensorView lhs_index{};  ///< [m]: row r of the product is row lhs_index[r] of lhs
   TensorView rhs_index{};  ///< the same for rhs of tgmm

@@ -14,6 +14,13 @@ std::string describe(const OperandLayout& layout) {
   return text(cadre::name_of(layout.dtype), kPlacementSuffix[static_cast<int>(layout.placement)]);
 }
 
+/// " block_128", " row columns", " block_128 e8m0 list"
+std::string describe(const ScaleForm& scales) {
+  if (!scales.given()) return "";
+  return text(" ", cadre::name_of(scales.mode), scales.dtype == DType::kE8M0 ? " e8m0" : "",
+              scales.columns ? " columns" : "", scales.list ? " list" : "");
+}
+
 constexpr std::string_view kActivations[] = {"no activation", "silu",        "gelu (tanh)",
                                              "gelu (erf)",    "relu2",       "swiglu",
                                              "geglu (tanh)",  "geglu (erf)", "clamped swiglu"};
@@ -54,8 +61,10 @@ std::string to_string(const Problem& p) {
   std::string out =
       text(name_of(p.op), " m=", p.m, " k=", p.k, " n=", p.n, " groups=", p.num_groups);
   if (p.num_local_groups != p.num_groups) out += text(" local=", p.num_local_groups);
-  out += text(" ", describe(p.lhs), p.transpose_lhs ? "^T" : "");
-  if (p.rhs.given()) out += text(" x ", describe(p.rhs), p.transpose_rhs ? "^T" : "");
+  out += text(" ", describe(p.lhs), p.transpose_lhs ? "^T" : "", describe(p.lhs_scales));
+  if (p.rhs.given()) {
+    out += text(" x ", describe(p.rhs), p.transpose_rhs ? "^T" : "", describe(p.rhs_scales));
+  }
   out += text(" -> ", describe(p.out), " in ", cadre::name_of(p.compute));
   out += p.device.kind == DeviceKind::kCuda ? text(" on cuda:", p.device.index) : " on cpu";
   if (p.lhs_rows.by_index()) out += text(", ", p.lhs_rows.rows, " rows of lhs by index");
@@ -74,6 +83,7 @@ std::string to_string(const Problem& p) {
   if (p.tail == Tail::kUntouched) out += ", tail untouched";
   if (p.tail == Tail::kForbid) out += ", tail forbidden";
   if (p.precision == Precision::kTf32) out += ", tf32";
+  if (p.fast_accumulation) out += ", fast accumulation";
   return out;
 }
 
@@ -93,11 +103,23 @@ size_t hash_of(const Problem& p) {
     mix(layout->contiguous);
     mix(layout->alignment_bytes);
   }
+  for (const ScaleForm* scales : {&p.lhs_scales, &p.rhs_scales}) {
+    mix(scales->mode);
+    mix(scales->dtype);
+    mix(scales->group_stride);
+    mix(scales->outer_stride);
+    mix(scales->inner_stride);
+    mix(scales->outer_block);
+    mix(scales->columns);
+    mix(scales->list);
+    mix(scales->lines);
+    mix(scales->alignment_bytes);
+  }
   for (int64_t value : {p.m, p.k, p.n, p.num_groups, p.num_local_groups, p.average_rows})
     mix(value);
   for (bool flag : {p.transpose_lhs, p.transpose_rhs, p.sizes_on_device, p.offset_on_device,
                     p.epilogue.has_alpha, p.epilogue.has_beta, p.epilogue.has_bias_scale,
-                    p.epilogue.has_row_scale}) {
+                    p.epilogue.has_row_scale, p.fast_accumulation}) {
     mix(flag);
   }
   for (const RowSource* source : {&p.lhs_rows, &p.rhs_rows}) {

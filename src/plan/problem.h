@@ -11,6 +11,7 @@
 #include "plan/epilogue.h"
 #include "plan/operand_layout.h"
 #include "plan/row_source.h"
+#include "plan/scale_form.h"
 
 namespace cadre::plan {
 
@@ -35,7 +36,8 @@ std::string_view name_of(Op op);
 constexpr bool is_row_op(Op op) { return op >= Op::kRoute; }
 
 /// gmm: lhs [m,k] rows, rhs [g,k,n], out [m,n]. tgmm: lhs [m,k], rhs [m,n] rows, out [g,k,n].
-/// grouped_gemm: lhs = A, rhs = B, out = D; m, k, n are the largest of any group.
+/// tgmm of column-wise copies: lhs [k, capacity], rhs [n, capacity], m the smaller of the
+/// capacities. grouped_gemm: lhs = A, rhs = B, out = D; m, k, n are the largest of any group.
 /// bias_grad: lhs = dy [m,n], out = dbias; k is 0.
 /// Row ops: m rows of n elements, k slots of each token; lhs is the operand that gives the dims.
 struct Problem {
@@ -48,8 +50,9 @@ struct Problem {
   int64_t num_local_groups = 0;  ///< groups whose weights or outputs are here
 
   OperandLayout lhs{}, rhs{}, out{};
-  RowSource lhs_rows{};  ///< gmm, tgmm
-  RowSource rhs_rows{};  ///< tgmm
+  ScaleForm lhs_scales{}, rhs_scales{};  ///< of FP8 operands
+  RowSource lhs_rows{};                  ///< gmm, tgmm
+  RowSource rhs_rows{};                  ///< tgmm
   EpilogueForm epilogue{};
   bool transpose_lhs = false;   ///< grouped_gemm alone
   bool transpose_rhs = false;   ///< rhs is stored [n, k]
@@ -61,7 +64,8 @@ struct Problem {
   Tail tail = Tail::kZero;
 
   Precision precision = Precision::kDefault;
-  int64_t average_rows = 0;  ///< rows of a typical group
+  int64_t average_rows = 0;        ///< rows of a typical group
+  bool fast_accumulation = false;  ///< FP8 alone
 
   friend bool operator==(const Problem&, const Problem&) = default;
 };

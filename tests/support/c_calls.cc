@@ -38,6 +38,23 @@ class Tensor {
   std::optional<cadre_tensor> tensor_;
 };
 
+class ScalesOf {
+ public:
+  explicit ScalesOf(const Scales& scales) {
+    const Tensor values(scales.values);
+    if (!scales.given() && values.get() == nullptr) return;
+    scales_.emplace();
+    scales_->mode = static_cast<int32_t>(scales.mode);
+    if (values.get() != nullptr) scales_->values = *values.get();
+    scales_->pointers = scales.pointers;
+    scales_->pointers_device = to_c(scales.pointers_device);
+  }
+  const cadre_scales* get() const { return scales_ ? &*scales_ : nullptr; }
+
+ private:
+  std::optional<cadre_scales> scales_;
+};
+
 class Grouped {
  public:
   explicit Grouped(const GroupedTensor& t) {
@@ -75,6 +92,7 @@ cadre_call_options to_c(const CallOptions& options) {
   result.precision = static_cast<int32_t>(options.precision);
   result.average_rows = options.average_rows;
   result.config = options.config;
+  result.fast_accumulation = options.fast_accumulation;
   return result;
 }
 
@@ -119,6 +137,7 @@ CResult call_through_c(const GmmArgs& args) {
       bias_scale(args.bias_scale), row_scale(args.row_scale), lhs_rows(args.lhs_rows),
       preactivation(args.preactivation);
   const Grouped rhs(args.rhs), out(args.out), c(args.c), bias(args.bias);
+  const ScalesOf lhs_scales(args.lhs.scales), rhs_scales(args.rhs.scales);
   const cadre_call_options options = to_c(args.options);
   cadre_gmm_args given;
   cadre_gmm_args_init(&given, sizeof(given));
@@ -139,6 +158,8 @@ CResult call_through_c(const GmmArgs& args) {
                       static_cast<int32_t>(args.activation.layout), args.activation.alpha,
                       args.activation.limit, args.activation.up_offset};
   given.preactivation = preactivation.get();
+  given.lhs_scales = lhs_scales.get();
+  given.rhs_scales = rhs_scales.get();
   return with_context([&](cadre_context* context) { return cadre_gmm(context, &given); });
 }
 
@@ -146,6 +167,7 @@ CResult call_through_c(const TgmmArgs& args) {
   const Tensor lhs(args.lhs), rhs(args.rhs), alpha(args.alpha.per_group), beta(args.beta.per_group),
       lhs_rows(args.lhs_rows), rhs_rows(args.rhs_rows);
   const Grouped out(args.out), c(args.c);
+  const ScalesOf lhs_scales(args.lhs.scales), rhs_scales(args.rhs.scales);
   const cadre_call_options options = to_c(args.options);
   cadre_tgmm_args given;
   cadre_tgmm_args_init(&given, sizeof(given));
@@ -158,12 +180,17 @@ CResult call_through_c(const TgmmArgs& args) {
   given.c = c.get();
   given.lhs_rows = lhs_rows.get();
   given.rhs_rows = rhs_rows.get();
+  given.lhs_scales = lhs_scales.get();
+  given.rhs_scales = rhs_scales.get();
+  given.lhs_columns = args.lhs.columns;
+  given.rhs_columns = args.rhs.columns;
   return with_context([&](cadre_context* context) { return cadre_tgmm(context, &given); });
 }
 
 CResult call_through_c(const GroupedGemmArgs& args) {
   const Tensor alpha(args.alpha.per_group), beta(args.beta.per_group);
   const Grouped a(args.a), b(args.b), c(args.c), d(args.d);
+  const ScalesOf a_scales(args.a.scales), b_scales(args.b.scales);
   const cadre_call_options options = to_c(args.options);
   cadre_grouped_gemm_args given;
   cadre_grouped_gemm_args_init(&given, sizeof(given));
@@ -175,6 +202,8 @@ CResult call_through_c(const GroupedGemmArgs& args) {
   given.d = d.get();
   given.transa = args.transa;
   given.transb = args.transb;
+  given.a_scales = a_scales.get();
+  given.b_scales = b_scales.get();
   return with_context([&](cadre_context* context) { return cadre_grouped_gemm(context, &given); });
 }
 

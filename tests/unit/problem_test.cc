@@ -63,6 +63,18 @@ const std::vector<std::function<void(Problem&)>>& changes() {
       [](Problem& p) { p.epilogue.has_row_scale = true; },
       [](Problem& p) { p.precision = Precision::kTf32; },
       [](Problem& p) { p.average_rows = 3; },
+      [](Problem& p) { p.fast_accumulation = true; },
+      [](Problem& p) { p.lhs_scales.mode = ScaleMode::kRow; },
+      [](Problem& p) { p.rhs_scales.mode = ScaleMode::kBlock128; },
+      [](Problem& p) { p.rhs_scales.dtype = DType::kE8M0; },
+      [](Problem& p) { p.lhs_scales.group_stride = 7; },
+      [](Problem& p) { p.lhs_scales.outer_stride = 7; },
+      [](Problem& p) { p.lhs_scales.inner_stride = 7; },
+      [](Problem& p) { p.rhs_scales.outer_block = 128; },
+      [](Problem& p) { p.lhs_scales.columns = true; },
+      [](Problem& p) { p.rhs_scales.list = true; },
+      [](Problem& p) { p.lhs_scales.lines = 4; },
+      [](Problem& p) { p.rhs_scales.alignment_bytes = 16; },
   };
   return all;
 }
@@ -96,6 +108,19 @@ TEST(Problem, PrintsWhatIsAsked) {
   EXPECT_EQ(to_string(p),
             "gmm m=4096 k=2048 n=1536 groups=8 local=2 bf16 x bf16 list^T -> bf16 in f32 on "
             "cuda:1, device sizes, alpha, beta * out, bias, row_scale, tail untouched");
+}
+
+TEST(Problem, PrintsHowOperandsAreScaled) {
+  Problem p = basic();
+  p.lhs.dtype = DType::kE5M2;
+  p.rhs.dtype = DType::kE4M3;
+  p.lhs_scales.mode = p.rhs_scales.mode = ScaleMode::kBlock128;
+  p.lhs_scales.dtype = DType::kF32;
+  p.rhs_scales.dtype = DType::kE8M0;
+  p.transpose_rhs = p.rhs_scales.list = p.fast_accumulation = true;
+  EXPECT_EQ(to_string(p),
+            "gmm m=4096 k=2048 n=1536 groups=8 e5m2 block_128 x e4m3^T block_128 e8m0 list -> bf16 "
+            "in f32 on cpu, fast accumulation");
 }
 
 TEST(Config, PrintsAndHashes) {

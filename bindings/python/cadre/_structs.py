@@ -78,6 +78,19 @@ class GroupedTensor(ctypes.Structure):
     ]
 
 
+#: What shares one scale of a quantised operand (cadre_scale_mode).
+SCALE_MODES = {"none": 0, "tensor": 1, "row": 2, "block_128": 3, "mx": 4}
+
+
+class Scales(ctypes.Structure):
+    _fields_ = [
+        ("mode", c_int32),
+        ("values", Tensor),
+        ("pointers", POINTER(c_void_p)),
+        ("pointers_device", Device),
+    ]
+
+
 class ContextOptions(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -97,6 +110,7 @@ class CallOptions(ctypes.Structure):
         ("precision", c_int32),
         ("average_rows", c_int64),
         ("config", c_char_p),
+        ("fast_accumulation", c_int32),
     ]
 
 
@@ -144,6 +158,8 @@ class GmmArgs(ctypes.Structure):
         ("preactivation", POINTER(Tensor)),
         *_GROUP_OFFSET,
         ("packed_rhs", c_void_p),
+        ("lhs_scales", POINTER(Scales)),
+        ("rhs_scales", POINTER(Scales)),
         ("options", POINTER(CallOptions)),
     ]
 
@@ -161,6 +177,10 @@ class TgmmArgs(ctypes.Structure):
         *_GROUP_OFFSET,
         ("lhs_rows", POINTER(Tensor)),
         ("rhs_rows", POINTER(Tensor)),
+        ("lhs_scales", POINTER(Scales)),
+        ("rhs_scales", POINTER(Scales)),
+        ("lhs_columns", c_int32),
+        ("rhs_columns", c_int32),
         ("options", POINTER(CallOptions)),
     ]
 
@@ -176,6 +196,8 @@ class GroupedGemmArgs(ctypes.Structure):
         ("transb", c_int32),
         ("accumulate", c_int32),
         *_SCALARS,
+        ("a_scales", POINTER(Scales)),
+        ("b_scales", POINTER(Scales)),
         ("options", POINTER(CallOptions)),
     ]
 
@@ -212,6 +234,7 @@ C_NAMES = {
     Sizes: ("cadre_sizes", None),
     Extent: ("cadre_extent", None),
     GroupedTensor: ("cadre_grouped_tensor", None),
+    Scales: ("cadre_scales", None),
     ContextOptions: ("cadre_context_options", "cadre_context_options_init"),
     CallOptions: ("cadre_call_options", "cadre_call_options_init"),
     Activation: ("cadre_activation", None),
