@@ -10,7 +10,8 @@ CONFIGURE := cmake --preset $(PRESET) $(if $(CI),-DCADRE_WERROR=ON)
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-packaging test-all asan tsan bench lint format wheel goals plots gpu-bundle clean
+.PHONY: help demo build test test-packaging test-all asan tsan bench lint format wheel goals plots gpu-bundle clean \
+	report test-browser
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +80,22 @@ goals: ## compare the committed benchmark results with bench/goals.json
 plots: ## draw docs/images/ from the committed benchmark results
 	@scripts/setup_python.sh plot
 	@$(PYTHON) scripts/plot_share_of_dense.py
+
+report: ## one page of the committed benchmark results: build/report.html
+	@scripts/setup_apt.sh build test
+	@scripts/setup_python.sh test
+	@$(CONFIGURE) -DCADRE_TESTS=OFF -DCADRE_EXAMPLES=OFF >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS) --target libcadre.so
+	@PYTHONPATH=bindings/python CADRE_LIBRARY=$(CURDIR)/$(BUILD)/libcadre.so \
+	  $(PYTHON) -m cadre.report --skip-unknown bench/results/*/*.json -o build/report.html
+
+test-browser: ## open the report in headless Chromium; SCREENSHOTS=docs/images makes the documents' pictures, too
+	@scripts/setup_apt.sh build test browser
+	@scripts/setup_python.sh test browser
+	@$(CONFIGURE) >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS) --target libcadre.so
+	@PYTHONPATH=bindings/python CADRE_LIBRARY=$(CURDIR)/$(BUILD)/libcadre.so \
+	  $(PYTHON) -m pytest -q tests/browser --junit-xml=$(BUILD)/browser-results/pytest.xml
 
 gpu-bundle: ## one folder with the GPU tests and benchmarks, to run on a machine that has only the driver
 	@scripts/gpu_bundle.sh

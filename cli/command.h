@@ -39,6 +39,7 @@ void add_info(CLI::App& app, int* exit_code);
 void add_demo(CLI::App& app, int* exit_code);
 void add_verify(CLI::App& app, int* exit_code);
 void add_explain(CLI::App& app, int* exit_code);
+void add_schedule(CLI::App& app, int* exit_code);
 void add_bench(CLI::App& app, int* exit_code);
 
 }  // namespace cadre::cli

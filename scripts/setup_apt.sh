@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that a make target needs, and only those that are missing.
-# usage: scripts/setup_apt.sh GROUP...   with GROUP one of: build test lint tsan bench
+# usage: scripts/setup_apt.sh GROUP...   with GROUP one of: build test lint tsan bench browser
 # Without root and sudo it prints the command to run and stops.
 set -euo pipefail
 
@@ -11,6 +11,7 @@ declare -A groups=(
   [lint]="clang-format:clang-format clang-tidy:clang-tidy python3:python3"
   [tsan]="clang:clang++ libclang-rt-dev"
   [bench]="libopenblas-dev libdnnl-dev"
+  [browser]="chromium:chromium"
 )
 
 installed() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The suites that are too slow for every change (.ci/run has the others): tokamax's tests of ragged_dot, the fronts with
-# other versions of their frameworks, packaging extras, and every C++ test under ASan and UBSan. Over an hour.
+# other versions of their frameworks, the report in a browser, packaging extras, and every C++ test under ASan and UBSan. Over an hour.
 # usage: scripts/test_all.sh
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -18,10 +18,11 @@ framework_version() {
 step "tests with tokamax and transformers" make test FRONTS="torch jax tokamax transformers"
 step "torch 2.11.0" framework_version torch 2.11.0 3.10
 step "jax 0.11.2" framework_version jax 0.11.2 3.12
+step "browser" make test-browser
 step "packaging" make test-packaging
 step "packaging extras" ctest --preset release --label-regex extras --output-junit "$PWD/build/release/extras-results/ctest-junit"
 step "sanitizers" make asan
 report_steps
 python3 scripts/test_summary.py build/release/test-results build/framework-versions/test-results \
-  build/release/packaging-results build/release/extras-results build/asan/test-results || failed=1
+  build/release/browser-results build/release/packaging-results build/release/extras-results build/asan/test-results || failed=1
 exit $failed

@@ -1,7 +1,11 @@
 // The command line tool: exit codes, JSON, help and error texts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
 #include <unistd.h>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -28,12 +32,35 @@ TEST(Cli, HelpNamesExamplesAndExitCodes) {
   const CliResult result = run_cli("--help");
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, AllOf(HasSubstr("Examples:"), HasSubstr("Exit codes: 0 ok")));
-  for (const char* command : {"info", "demo", "verify", "explain", "bench"}) {
+  for (const char* command : {"info", "demo", "verify", "explain", "schedule", "bench"}) {
     EXPECT_THAT(result.out, HasSubstr(command));
     const CliResult help = run_cli(std::string(command) + " --help");
     EXPECT_EQ(help.exit_code, 0) << command;
     EXPECT_THAT(help.out, AllOf(HasSubstr("Examples:"), HasSubstr("--json"))) << command;
   }
+}
+
+TEST(Cli, ScheduleGivesEveryTileToOneSmAtATime) {
+  const TemporaryFile file;
+  const CliResult result = run_cli(
+      std::string(
+          "schedule --shape decode-qwen3-30b-w2 --features 96 --tokens 16 --sms 7 --json ") +
+      file.path());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto document = nlohmann::json::parse(std::ifstream(file.path()));
+  const auto& row = document["results"][0];
+  EXPECT_EQ(document["schema"], 2);
+  EXPECT_THAT(row["source"].get<std::string>(), HasSubstr("computed"));
+  std::map<int, int64_t> free_at;
+  for (const auto& tile : row["tiles"]) {  // sm, group, start, end
+    EXPECT_GE(tile[2].get<int64_t>(), free_at[tile[0].get<int>()]);
+    EXPECT_GT(tile[3], tile[2]);
+    free_at[tile[0].get<int>()] = tile[3];
+  }
+  EXPECT_EQ(free_at.size(), 7u);
+  // 2048 features in 22 tiles; 128 experts of at most 20 rows have one or two tiles of tokens.
+  EXPECT_EQ(row["tiles"].size() % 22, 0u);
+  EXPECT_GE(row["tiles"].size(), 128u * 22);
 }
 
 TEST(Cli, BadUsageIsTwoAndSaysWhatIsWrong) {
@@ -46,6 +73,8 @@ TEST(Cli, BadUsageIsTwoAndSaysWhatIsWrong) {
       {"frobnicate", "unknown command \"frobnicate\""},
       {"info --frobnicate", "--frobnicate"},
       {"demo --size huge", "huge not in"},
+      {"schedule --shape qwen4", "--shape = qwen4, expected one of mixtral-8x7b-w13"},
+      {"schedule --sms 0", "--sms: expected a whole number from 1 to"},
       {"demo --dtype i8", "i8 not in"},
       {"demo --backend nonesuch", "backend = \"nonesuch\", expected one of"},
       {"explain --k 4 --n 4 --groups 1", "--m is required"},

@@ -1,0 +1,9 @@
+"""One page to look at benchmark results with: python -m cadre.report results/*.json -o report.html.
+
+results.py reads the files, figures.py chooses what is drawn, plot.py draws it as SVG, page.py puts it into the template.
+"""
+
+from .page import page
+from .results import UnknownResults, read
+
+__all__ = ["UnknownResults", "page", "read"]

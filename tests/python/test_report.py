@@ -1,0 +1,157 @@
+"""`python -m cadre.report`: a page of the committed results that parses, loads nothing, and holds every figure; bad files.
+
+tests/browser opens the same page in a real browser.
+"""
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("jinja2", reason="jinja2 is not installed; to run this: pip install jinja2")
+
+from cadre import report
+from cadre.report.__main__ import main
+from cadre.report.figures import geometric_mean
+from cadre.report.plot import Axis, log_axis, number
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "bench" / "results").glob("*/*.json"))
+VOID = {"meta", "link", "input", "br"}
+
+
+class Page(HTMLParser):
+    """Checks that elements close in order, and keeps what the tests ask about."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.ids, self.links = [], [], [], []
+        self.feed(text)
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.elements.append((tag, attributes))
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.links += [attributes[name] for name in ("href", "src") if name in attributes]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, f"</{tag}> closes another element"
+
+    def of(self, tag, kind=None):
+        return [
+            attributes
+            for name, attributes in self.elements
+            if name == tag and (kind is None or kind in attributes.get("class", "").split())
+        ]
+
+
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        assert main([*COMMITTED, "-o", str(path), "--skip-unknown"]) == 0
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_page_of_the_committed_results_holds_every_kind_of_figure(committed):
+    page = Page(committed)
+    for kind in ("roofline", "rivals", "rows", "skew", "layer", "schedule", "table", "files"):
+        assert kind in page.ids, kind
+    assert len(page.of("svg", "plot")) >= 5 and len(page.of("div", "bars")) >= 10
+    for machine in ("NVIDIA H200", "Intel(R) Xeon(R) Processor", "AMD EPYC"):
+        assert f"Roofline: {machine}" in committed
+    assert "Computed, not recorded" in committed  # which schedule it is
+
+
+def test_the_page_loads_nothing(committed):
+    page = Page(committed)
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert "http://" not in committed and "https://" not in committed and "@import" not in committed
+
+
+def test_links_and_labels_lead_somewhere(committed):
+    page = Page(committed)
+    assert len(page.ids) == len(set(page.ids))
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+    for tag in ("svg", "form", "nav"):
+        assert all(attributes.get("aria-label") for attributes in page.of(tag)), tag
+    assert all("aria-label" in attributes for attributes in page.of("div", "bars"))
+    assert len(page.of("th")) == len(page.of("th", None)) and all("aria-sort" in a for a in page.of("th"))
+
+
+def test_every_row_of_the_files_is_in_the_table(committed):
+    page = Page(committed)
+    rows = sum(len(report.read(ROOT / name).rows) for name in COMMITTED if _is_known(name))
+    assert rows > 500 and len([a for a in page.of("tr") if "data-op" in a]) == rows
+
+
+def _is_known(name):
+    try:
+        report.read(ROOT / name)
+    except report.UnknownResults:
+        return False
+    return True
+
+
+def test_text_of_a_file_is_not_markup(tmp_path):
+    row = {"op": "gmm", "shape": "<script>alert(1)</script>", "dtype": "bf16", "m": 64, "k": 8, "n": 8, "num_groups": 2}
+    row |= {"median_s": 1e-3, "rivals": {"<b>rival</b>": {"median_s": 2e-3}}}
+    document = {"schema": 2, "machine": {"model": "<i>cpu</i>", "logical_cpus": 2}, "command": "<u>", "results": [row]}
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    text = report.page([report.read(tmp_path / "a.json")])
+    assert "<script>alert" not in text and "<b>rival" not in text and "<i>cpu" not in text and "<u>" not in text
+    Page(text)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "No such file"),
+        ("{", "not JSON"),
+        ("[1]", 'no list "results"'),
+        ('{"schema": 2}', 'no list "results"'),
+        ('{"schema": 7, "results": []}', "schema 7"),
+        ('{"results": [{}]}', "schema is missing"),
+        ('{"schema": 2, "results": [{"median_s": 1.0}]}', "a row that can't be read"),
+    ],
+)
+def test_a_file_of_another_kind_is_two_and_lists_what_is_known(tmp_path, capsys, content, message):
+    path = tmp_path / "results.json"
+    if content is not None:
+        path.write_text(content)
+    target = tmp_path / "report.html"
+    target.write_text("older")
+    assert main([str(path), "-o", str(target)]) == 2
+    err = capsys.readouterr().err
+    assert message in err and "expected one of: schema 2 (cadre bench --json" in err
+    assert target.read_text() == "older" and sorted(tmp_path.iterdir()) == sorted({target, *tmp_path.glob("*.json")})
+
+
+def test_a_result_of_compare_is_drawn(tmp_path):
+    row = {
+        "op": "layer", "case": "forward", "shape": "qwen3-30b", "front": "torch", "dtype": "bf16", "tokens": 512,
+        "num_groups": 128, "top_k": 8, "median_s": 0.1, "gflops": 380.0, "condition": "in turn",
+        "rivals": {"torch's grouped_mm": {"median_s": 0.25}},
+    }  # fmt: skip
+    document = {"schema": 2, "device": "cpu", "machine": {"model": "cpu", "logical_cpus": 2}, "results": [row]}
+    (tmp_path / "mine.json").write_text(json.dumps(document))
+    file = report.read(tmp_path / "mine.json")
+    assert file.rows[0].m == 4096 and file.rows[0].rows_per_group == 32
+    text = report.page([file])
+    assert "forward, torch bf16: time over cadre" in text and "2.5×" in text
+
+
+def test_scales_and_numbers():
+    assert [number(value) for value in (0.25, 12, 1500, 2.5e9)] == ["0.25", "12", "1.5k", "2.5G"]
+    axis = log_axis("x", [3, 400])
+    assert (axis.low, axis.high) == (1, 1000) and axis.place(1) == 0 and abs(axis.place(31.6227766) - 0.5) < 1e-6
+    assert Axis("y", 0, 1.2).marks() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2])
+    assert geometric_mean([1, 4]) == pytest.approx(2)
