@@ -535,8 +535,8 @@ typedef struct cadre_moe_mlp_args {
   int32_t delay_wgrad;
   const cadre_tensor* x;          /* [t, h] */
   cadre_sizes group_sizes;        /* rows of every expert */
-  const cadre_tensor* source_row; /* [m] of i32 or i64 */
-  const cadre_tensor* slot_row;   /* [t, top_k] of i32 or i64 */
+  const cadre_tensor* source_row; /* [m] of i32 or i64; NULL: x's rows are sorted by expert */
+  const cadre_tensor* slot_row;   /* [t, top_k] of i32 or i64; NULL where source_row is */
   const cadre_tensor* weights;    /* [t, top_k], or NULL */
   int64_t group_offset;
   const void* group_offset_on_device; /* an integer there takes the place of group_offset */

@@ -40,7 +40,9 @@ struct MoeMlpOptions {
   bool delay_wgrad = false;
 };
 
-/// Where tokens go, as route() gives it.
+/// Where tokens go, as route() gives it. Without source_row and slot_row the rows of x are sorted
+/// by expert already, and row r of the result is that of row r: no weights, shared or residual
+/// then.
 struct MoeMlpRouting {
   GroupSizes group_sizes{};  ///< rows of every expert, those of other shards included
   TensorView source_row{};   ///< [m] of i32 or i64: the token of each row; -1: none
@@ -48,6 +50,8 @@ struct MoeMlpRouting {
   TensorView weights{};      ///< [t, top_k]; default 1
   /// Index of w13[0] among group_sizes. Slots of experts that other shards hold add nothing.
   GroupOffset group_offset = 0;
+
+  bool sorted() const { return !source_row.given(); }
 };
 
 struct MoeMlpForwardArgs {

@@ -112,8 +112,18 @@ void check_layer(Checker& checker, NamedView x, const MoeMlpWeights& weights,
                          {x.argument, x.view.dtype});
 }
 
-void check_routing(Checker& checker, const MoeMlpRouting& routing, MoeDims* dims) {
-  if (!checker.ok()) return;
+/// Without indices x's rows are those of the products.
+void check_sorted_rows(Checker& checker, const MoeMlpRouting& routing, MoeDims* dims) {
+  dims->m = dims->tokens;
+  dims->top_k = 1;
+  checker.expect(!routing.slot_row.given(), "slot_row", "given",
+                 "none because there is no source_row");
+  checker.expect(!routing.weights.given(), "weights", "given",
+                 "none because there is no source_row");
+}
+
+/// The tokens of rows and the rows of slots.
+void check_indices(Checker& checker, const MoeMlpRouting& routing, MoeDims* dims) {
   const NamedView source{"source_row", routing.source_row}, slot{"slot_row", routing.slot_row};
   plan::Problem problem;
   problem.device = dims->device;
@@ -128,6 +138,18 @@ void check_routing(Checker& checker, const MoeMlpRouting& routing, MoeDims* dims
              {"the shape of slot_row", dims->tokens, dims->top_k}, *dims);
   check_row_indices(checker, source, "x.shape[0]", dims->tokens);
   check_row_indices(checker, slot, "source_row.shape[0]", dims->m);
+}
+
+void check_routing(Checker& checker, const MoeMlpRouting& routing, MoeDims* dims) {
+  if (!checker.ok()) return;
+  if (routing.sorted()) {
+    check_sorted_rows(checker, routing, dims);
+  } else {
+    check_indices(checker, routing, dims);
+  }
+  if (!checker.ok()) return;
+  plan::Problem problem;
+  problem.device = dims->device;
   problem.m = dims->m;
   problem.num_local_groups = dims->num_groups;
   std::vector<int64_t> offsets;
@@ -185,6 +207,11 @@ Status check_moe_forward(const MoeMlpWeights& weights, const MoeMlpOptions& opti
   if (checker.ok()) checker.view("out", args.out, 2);
   const ExpectedRows token{"[t, h]", dims->tokens, dims->h};
   check_rows(checker, out, token, *dims);
+  if (args.routing.sorted()) {
+    checker.expect(!args.shared.given(), "shared", "given", "none because there is no source_row");
+    checker.expect(!args.residual.given(), "residual", "given",
+                   "none because there is no source_row");
+  }
   check_rows(checker, {"shared", args.shared}, token, *dims);
   check_rows(checker, {"residual", args.residual}, token, *dims);
   check_rows(checker, preact,

@@ -42,6 +42,9 @@ class PassBuilder {
   /// copies that the layer makes serve several products and lie where another tensor lies later.
   bool follows_indices() const { return dims_.device.kind == DeviceKind::kCpu; }
 
+  /// Whether rows of x and dout must be copied for a product.
+  bool gathers() const { return !routing_.sorted() && !follows_indices(); }
+
   Rows gather(std::string_view what, const TensorView& tokens, const TensorView& room) {
     const TensorView rows = as_type(room, tokens.dtype);
     add(what, PermuteArgs{.x = tokens, .source_row = routing_.source_row, .out = rows});
@@ -52,7 +55,7 @@ class PassBuilder {
   template <typename Room>
   Rows tokens(std::string_view what, const TensorView& x, Room room) {
     if (!weighs_input()) {
-      return follows_indices() ? Rows{x, routing_.source_row} : gather(what, x, room());
+      return gathers() ? gather(what, x, room()) : Rows{x, routing_.source_row};
     }
     const TensorView rows = as_type(room(), x.dtype);
     add(what, CombineGradArgs{.dout = x,
@@ -114,9 +117,10 @@ class PassBuilder {
   OpSteps steps_;
 };
 
-/// Room for rows of dout, of x and of dx, one after the other.
+/// Room for rows of dout, of x and of dx, one after the other; none where they are x, dout and dx.
 TensorView wide_room(const MoePasses& passes, const MoeMlpSaved& saved,
                      const MoeMlpBackwardArgs& args, Scratch& scratch) {
+  if (saved.routing.sorted()) return {};
   const bool dout_is_wider = size_of(args.dout.dtype) > size_of(saved.x.dtype);
   return scratch.matrix(dout_is_wider ? args.dout.dtype : saved.x.dtype, passes.dims.m,
                         passes.dims.h);
@@ -141,7 +145,7 @@ OpSteps MoePasses::forward(const MoeMlpForwardArgs& args, Scratch& scratch) cons
   PassBuilder pass(*this, routing, scratch);
   const DType dtype = args.x.dtype;
   // The first product has read its rows when the second writes.
-  const TensorView y = pass.room(dtype, dims.h);
+  const TensorView y = routing.sorted() ? args.out : pass.room(dtype, dims.h);
   const Rows tokens = pass.tokens("x", args.x, [&] { return y; });
   // Without an activation the pre-activation is the second product's input itself.
   const bool activates = options.activation.kind != ActivationKind::kNone;
@@ -159,6 +163,7 @@ OpSteps MoePasses::forward(const MoeMlpForwardArgs& args, Scratch& scratch) cons
   second.bias = weights.bias2;
   second.packed_rhs = weights.packed_w2;
   pass.add("w2", second);
+  if (routing.sorted()) return pass.take();
   pass.add("out", CombineArgs{.y = y,
                               .slot_row = routing.slot_row,
                               .weights = pass.weighs_output() ? routing.weights : kNothing,
@@ -173,7 +178,7 @@ OpSteps MoePasses::backward_dw(const MoeMlpSaved& saved, const MoeMlpBackwardArg
   PassBuilder pass(*this, saved.routing, scratch);
   const TensorView room = wide_room(*this, saved, args, scratch);
   Rows dy{args.dout, saved.routing.source_row};
-  if (args.dw2.given() && !pass.follows_indices()) dy = pass.gather("dout", args.dout, room);
+  if (args.dw2.given() && pass.gathers()) dy = pass.gather("dout", args.dout, room);
   add_weight_gradients(pass, saved, args, dy, room, args.d_preact, args.activated);
   return pass.take();
 }
@@ -197,7 +202,9 @@ OpSteps MoePasses::backward(const MoeMlpSaved& saved, const MoeMlpBackwardArgs& 
   const TensorView room = wide_room(*this, saved, args, scratch);
   Rows dy{args.dout, routing.source_row};
   // bias_grad follows no index.
-  if (wants_bias2 || !pass.follows_indices()) dy = pass.gather("dout", args.dout, room);
+  if ((wants_bias2 && !routing.sorted()) || pass.gathers()) {
+    dy = pass.gather("dout", args.dout, room);
+  }
   const bool f64 =
       dtype == DType::kF64 || (routing.weights.given() && routing.weights.dtype == DType::kF64);
   const DType number = f64 ? DType::kF64 : DType::kF32;
@@ -244,11 +251,11 @@ OpSteps MoePasses::backward(const MoeMlpSaved& saved, const MoeMlpBackwardArgs& 
   }
   if (!delayed) add_weight_gradients(pass, saved, args, dy, room, d_preact, activated);
   if (!wants_rows) return pass.take();
-  const TensorView dx_rows = as_type(room, dtype);
+  const TensorView dx_rows = routing.sorted() ? args.dx : as_type(room, dtype);
   GmmArgs product = pass.product({d_preact, {}}, weights.w13, dx_rows);
   product.transpose_rhs = weights.transposed;
   pass.add("dx", product);
-  if (args.dx.given()) {
+  if (args.dx.given() && !routing.sorted()) {
     pass.add("dx", CombineArgs{.y = dx_rows,
                                .slot_row = routing.slot_row,
                                .weights = weighs ? kNothing : routing.weights,

@@ -165,6 +165,7 @@ int64_t MoeData::expert_of(int64_t slot) const {
 }
 
 MoeMlpRouting MoeData::routing_args() const {
+  if (c_.sorted) return {.group_sizes = sizes_->sizes(), .group_offset = c_.first};
   return {.group_sizes = sizes_->sizes(),
           .source_row = source_->vector_view(),
           .slot_row = slot_->view(),

@@ -31,6 +31,8 @@ struct MoeCase {
   bool saves = true;         ///< preact is given to forward()
   bool accumulates = false;  ///< gradients of parameters are added to what is there
   bool host_sizes = false;
+  bool sorted =
+      false;  ///< the call has no indices; the routing must have one slot a token, in order
   DType index = DType::kI32;
   DType gradient = DType::kInvalid;  ///< of dw13 and dw2; default: the weights'
   // A shard of the experts: those from `first` on, `count` of them; -1: all.

@@ -1,6 +1,7 @@
 // The promises of MoeMlp.
 #include "tests/contract/moe_mlp_checks.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/text.h"
@@ -99,6 +100,31 @@ Failures any_routing(const Subject& subject, const DTypes& types) {
   append(&failures, check(subject, types, random_routing(random, 0, 2, 3), {}));
   append(&failures, check(subject, types, random_routing(random, 1, 1, 3), {.biases = true}));
   append(&failures, check(subject, types, random_routing(random, 5, 0, 3), {.shared = true}));
+  return failures;
+}
+
+Failures rows_sorted_already(const Subject& subject, const DTypes& types) {
+  Random random(52);
+  Failures failures;
+  Routing routing = random_routing(random, 23, 1, 6, 0.2);
+  const auto place = [&](int64_t id) { return id < 0 || id >= 6 ? 6 : id; };
+  std::sort(routing.ids.begin(), routing.ids.end(),
+            [&](int64_t a, int64_t b) { return place(a) < place(b); });
+  routing.solve();
+  for (const bool delayed : {false, true}) {
+    MoeCase c{.options = {.delay_wgrad = delayed},
+              .transposed = delayed,
+              .biases = true,
+              .weighted = false,
+              .lists = delayed,
+              .host_sizes = delayed,
+              .sorted = true,
+              .nan_in_dropped = true};
+    append(&failures, check(subject, types, routing, c));
+    c.first = 2;
+    c.count = 3;
+    append(&failures, check(subject, types, routing, c));
+  }
   return failures;
 }
 

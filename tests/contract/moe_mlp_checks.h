@@ -12,6 +12,7 @@ Failures every_activation_and_layout(const Subject& subject, const DTypes& types
 Failures every_form_of_weights(const Subject& subject, const DTypes& types);
 Failures router_weights_on_either_side(const Subject& subject, const DTypes& types);
 Failures any_routing(const Subject& subject, const DTypes& types);
+Failures rows_sorted_already(const Subject& subject, const DTypes& types);
 Failures odd_widths(const Subject& subject, const DTypes& types);
 Failures delayed_gradients_have_the_same_bits(const Subject& subject, const DTypes& types);
 Failures adds_to_main_grad(const Subject& subject, const DTypes& types);

@@ -13,6 +13,7 @@ TEST_P(MoeMlpContract, RouterWeightsOnEitherSide) {
   expect(moe_mlp::router_weights_on_either_side);
 }
 TEST_P(MoeMlpContract, AnyRouting) { expect(moe_mlp::any_routing); }
+TEST_P(MoeMlpContract, RowsSortedAlready) { expect(moe_mlp::rows_sorted_already); }
 TEST_P(MoeMlpContract, OddWidths) { expect(moe_mlp::odd_widths); }
 TEST_P(MoeMlpContract, DelayedGradientsHaveTheSameBits) {
   expect(moe_mlp::delayed_gradients_have_the_same_bits);

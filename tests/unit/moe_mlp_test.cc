@@ -180,6 +180,19 @@ TEST(MoeMlpErrors, Forward) {
         "moe_mlp: preact.shape = [8, 5], expected [m, 2i] = [8, 10]"},
        {[](Call& c, Memory&) { c.forward.preact.dtype = DType::kBF16; },
         "moe_mlp: preact.dtype = bf16, expected x.dtype = f32"},
+       {[](Call& c, Memory&) { c.forward.routing.source_row = {}; },
+        "moe_mlp: slot_row = given, expected none because there is no source_row"},
+       {[](Call& c, Memory&) {
+          c.forward.routing.source_row = {};
+          c.forward.routing.slot_row = {};
+        },
+        "moe_mlp: weights = given, expected none because there is no source_row"},
+       {[](Call& c, Memory& m) {
+          m.sizes[0] = 0;
+          c.forward.residual = c.forward.x;
+          c.forward.routing = {.group_sizes = c.forward.routing.group_sizes};
+        },
+        "moe_mlp: residual = given, expected none because there is no source_row"},
        {[](Call& c, Memory&) { c.forward.out = {}; },
         "moe_mlp: out = nothing, expected a tensor of rank 2"},
        {[](Call& c, Memory&) { c.forward.out = c.forward.x; },
