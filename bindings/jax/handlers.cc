@@ -1,96 +1,12 @@
-// XLA FFI handlers over the C ABI, for CPU and CUDA. Operands may carry leading batch dims.
-#include <algorithm>
+// The handlers of the products and of the bias's gradient; those of a layer are in
+// layer_handlers.cc.
 #include <cstdint>
-#include <string>
-#include <vector>
 
-#include "batched_views.h"
 #include "cadre/c_api.h"
-#include "runtime.h"
-#include "xla/ffi/api/ffi.h"
+#include "handler_call.h"
 
 namespace cadre_jax {
 namespace {
-
-/// The operands of a handler, in order, then checked for the batch dims of the result.
-class Operands {
- public:
-  Operands(ffi::RemainingArgs args, int64_t batch_rank, cadre_device device) {
-    for (size_t i = 0; i < args.size(); ++i) {
-      auto buffer = args.get<ffi::AnyBuffer>(i);
-      if (buffer.has_value()) views_.emplace_back(*buffer, batch_rank, device);
-    }
-  }
-  size_t size() const { return views_.size(); }
-  const BatchedView& operator[](size_t i) const { return views_[i]; }
-
- private:
-  std::vector<BatchedView> views_;
-};
-
-/// A group_offset in host memory. -1, which the library refuses, for what fits no int64 and for
-/// what is no integer.
-int64_t host_offset(const void* value, cadre_dtype dtype) {
-  switch (dtype) {
-    case CADRE_I8:
-      return *static_cast<const int8_t*>(value);
-    case CADRE_U8:
-      return *static_cast<const uint8_t*>(value);
-    case CADRE_I16:
-      return *static_cast<const int16_t*>(value);
-    case CADRE_U16:
-      return *static_cast<const uint16_t*>(value);
-    case CADRE_I32:
-      return *static_cast<const int32_t*>(value);
-    case CADRE_U32:
-      return *static_cast<const uint32_t*>(value);
-    case CADRE_I64:
-      return *static_cast<const int64_t*>(value);
-    case CADRE_U64:
-      return std::max<int64_t>(-1, static_cast<int64_t>(*static_cast<const uint64_t*>(value)));
-    default:
-      return -1;
-  }
-}
-
-/// Group sizes and group_offset of one batch entry, as every op's args have them.
-template <typename Args>
-void set_groups(const Place& place, const BatchedView& sizes, const BatchedView& offset,
-                int64_t index, const std::vector<int64_t>& batch, Args* args) {
-  args->group_sizes = {sizes.data_at(index, batch), sizes.dtype(), place.device, sizes.shape()[0],
-                       CADRE_SIZES};
-  const void* value = offset.data_at(index, batch);
-  if (place.device.kind == CADRE_CUDA) {
-    args->group_offset_on_device = value;
-    args->group_offset_dtype = offset.dtype();
-  } else {
-    args->group_offset = host_offset(value, offset.dtype());
-  }
-}
-
-cadre_call_options options_for(const Place& place, int64_t precision) {
-  cadre_call_options options;
-  cadre_call_options_init(&options, sizeof(options));
-  options.stream = place.stream;
-  options.workspace = place.workspace;
-  options.workspace_size_bytes = place.workspace_size_bytes;
-  options.precision = static_cast<int32_t>(precision);
-  return options;
-}
-
-/// Runs `call(index)` for each batch entry until one fails.
-template <typename Call>
-ffi::Error for_each_entry(const Place& place, const std::vector<int64_t>& batch, Call call) {
-  if (context() == nullptr) {
-    return {ffi::ErrorCode::kFailedPrecondition, "cadre: import cadre.jax before running this"};
-  }
-  note_device(place);
-  for (int64_t index = 0; index < entries(batch); ++index) {
-    const cadre_status_code code = call(index);
-    if (code != CADRE_OK) return to_error(code, place);
-  }
-  return ffi::Error::Success();
-}
 
 /// lhs [m,k], rhs [g,k,n] or [g,n,k], group_sizes, group_offset, optional bias [g,n] -> [m,n]
 ffi::Error gmm(const Place& place, ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> result,
@@ -167,12 +83,6 @@ ffi::Error bias_grad(const Place& place, ffi::RemainingArgs args,
   });
 }
 
-Place host_place(bool in_mesh) { return {{CADRE_CPU, 0}, nullptr, nullptr, 0, in_mesh}; }
-
-Place cuda_place(void* stream, int32_t ordinal, ffi::Result<ffi::AnyBuffer>& workspace) {
-  return {{CADRE_CUDA, ordinal}, stream, workspace->untyped_data(), workspace->size_bytes()};
-}
-
 ffi::Error gmm_cpu(ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> out, bool transpose_rhs,
                    int64_t batch_rank, int64_t precision, bool in_mesh) {
   return gmm(host_place(in_mesh), args, out, transpose_rhs, batch_rank, precision);
@@ -205,12 +115,6 @@ ffi::Error bias_grad_cuda(void* stream, int32_t ordinal, ffi::RemainingArgs args
                           ffi::Result<ffi::AnyBuffer> out, ffi::Result<ffi::AnyBuffer> workspace,
                           int64_t batch_rank) {
   return bias_grad(cuda_place(stream, ordinal, workspace), args, out, batch_rank);
-}
-
-auto on_host() { return ffi::Ffi::Bind(); }
-
-auto on_cuda() {
-  return ffi::Ffi::Bind().Ctx<ffi::PlatformStream<void*>>().Ctx<ffi::DeviceOrdinal>();
 }
 
 }  // namespace

@@ -14,6 +14,18 @@ SCORES = {"softmax": _structs.SCORE_SOFTMAX, "sigmoid": _structs.SCORE_SIGMOID}
 GROUP_SCORES = {"max": _structs.GROUP_SCORE_MAX, "top_two": _structs.GROUP_SCORE_TOP_TWO}
 PRECISIONS = {"default": _structs.PRECISION_DEFAULT, "tf32": _structs.PRECISION_TF32}
 
+ACTIVATIONS = {
+    "swiglu": _structs.SWIGLU,
+    "geglu": _structs.GEGLU_ERF,
+    "geglu_tanh": _structs.GEGLU_TANH,
+    "clamped_swiglu": _structs.CLAMPED_SWIGLU,
+    "silu": _structs.SILU,
+    "gelu": _structs.GELU_ERF,
+    "gelu_tanh": _structs.GELU_TANH,
+    "relu2": _structs.RELU2,
+    "none": _structs.NO_ACTIVATION,
+}
+
 
 def _code(op, argument, value, codes):
     try:

@@ -217,6 +217,56 @@ class BiasGradArgs(ctypes.Structure):
     ]
 
 
+class RouteArgs(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("expert_ids", POINTER(Tensor)),
+        ("group_sizes", POINTER(Tensor)),
+        ("source_row", POINTER(Tensor)),
+        ("slot_row", POINTER(Tensor)),
+        ("options", POINTER(CallOptions)),
+    ]
+
+
+class MoeMlpArgs(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("w13", POINTER(GroupedTensor)),
+        ("w2", POINTER(GroupedTensor)),
+        ("bias13", POINTER(GroupedTensor)),
+        ("bias2", POINTER(GroupedTensor)),
+        ("transposed", c_int32),
+        ("packed_w13", c_void_p),
+        ("packed_w2", c_void_p),
+        ("activation", Activation),
+        ("weights_on_input", c_int32),
+        ("delay_wgrad", c_int32),
+        ("x", POINTER(Tensor)),
+        ("group_sizes", Sizes),
+        ("source_row", POINTER(Tensor)),
+        ("slot_row", POINTER(Tensor)),
+        ("weights", POINTER(Tensor)),
+        *_GROUP_OFFSET,
+        ("preact", POINTER(Tensor)),
+        ("shared", POINTER(Tensor)),
+        ("residual", POINTER(Tensor)),
+        ("out", POINTER(Tensor)),
+        ("dout", POINTER(Tensor)),
+        ("dx", POINTER(Tensor)),
+        ("dweights", POINTER(Tensor)),
+        ("dw13", POINTER(GroupedTensor)),
+        ("dw2", POINTER(GroupedTensor)),
+        ("dw_beta", c_double),
+        ("dw_beta_per_group", POINTER(Tensor)),
+        ("dbias13", POINTER(GroupedTensor)),
+        ("dbias2", POINTER(GroupedTensor)),
+        ("accumulate_dbias", c_int32),
+        ("d_preact", POINTER(Tensor)),
+        ("activated", POINTER(Tensor)),
+        ("options", POINTER(CallOptions)),
+    ]
+
+
 class PackWeightsArgs(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -242,5 +292,7 @@ C_NAMES = {
     TgmmArgs: ("cadre_tgmm_args", "cadre_tgmm_args_init"),
     GroupedGemmArgs: ("cadre_grouped_gemm_args", "cadre_grouped_gemm_args_init"),
     BiasGradArgs: ("cadre_bias_grad_args", "cadre_bias_grad_args_init"),
+    RouteArgs: ("cadre_route_args", "cadre_route_args_init"),
+    MoeMlpArgs: ("cadre_moe_mlp_args", "cadre_moe_mlp_args_init"),
     PackWeightsArgs: ("cadre_pack_weights_args", "cadre_pack_weights_args_init"),
 }

@@ -225,7 +225,7 @@ FAULTS = {
     "unknown activation": (
         lambda: bad(activation="swish"),
         ValueError,
-        "moe_mlp: activation = 'swish', expected 'none', 'silu', .* or a function",
+        "moe_mlp: activation = 'swish', expected 'swiglu', 'geglu', .* or a function",
     ),
     "activation is a number": (
         lambda: bad(activation=5),

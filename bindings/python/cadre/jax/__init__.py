@@ -8,8 +8,8 @@ except ModuleNotFoundError as error:
 # ruff: noqa: F401
 from . import ejkernel, megablox
 from ._handlers import check, register
-from ._moe_mlp import moe_mlp
-from ._ops import bias_grad, gmm, grouped_linear, grouped_mlp, tgmm
+from ._moe_mlp import grouped_mlp, moe_mlp
+from ._ops import bias_grad, gmm, grouped_linear, tgmm
 from ._ragged_dot import ragged_dot, ragged_dot_general
 
 __all__ = [

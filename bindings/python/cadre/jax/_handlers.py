@@ -10,7 +10,7 @@ from .. import _library, _shims
 
 OLDEST_JAX = (0, 10)
 
-_TARGETS = ("gmm", "tgmm", "bias_grad")
+_TARGETS = ("gmm", "tgmm", "bias_grad", "route", "moe_mlp", "moe_mlp_grad")
 _lock = threading.Lock()
 
 
@@ -24,8 +24,8 @@ def shim():
         )
     return _shims.Shim(
         name="jax",
-        sources=("handlers.cc", "runtime.cc"),
-        headers=("batched_views.h", "runtime.h"),
+        sources=("handlers.cc", "layer_handlers.cc", "runtime.cc"),
+        headers=("batched_views.h", "handler_call.h", "runtime.h"),
         framework=f"jaxlib-{jax.lib.__version__}",
         flags=(f"-isystem{jax.ffi.include_dir()}",),
     )

@@ -1,5 +1,7 @@
 """How the primitives become programs: calls of the handlers on a CPU and on CUDA, and lax.ragged_dot_general elsewhere."""
 
+import functools
+
 import jax
 import numpy as np
 from jax.interpreters import mlir
@@ -7,12 +9,10 @@ from jax.interpreters import mlir
 from . import _arguments, _handlers, _workspace
 
 
-def _attributes(names, params):
-    """The parameters a handler takes, in the types XLA passes on."""
-    kept = {name: params[name] for name in names}
-    return {
-        name: value if isinstance(value, bool) else np.int64(value) for name, value in kept.items()
-    }
+def _typed(attributes):
+    """Attributes of a handler in the types that XLA passes on."""
+    kinds = {bool: bool, float: np.float64, int: np.int64}
+    return {name: kinds.get(type(value), np.int64)(value) for name, value in attributes.items()}
 
 
 def _in_mesh(avals):
@@ -21,20 +21,20 @@ def _in_mesh(avals):
     return any(manual in aval.sharding.mesh.axis_types for aval in avals)
 
 
-def _lower_cpu(name, names, context, *operands, **params):
+def _lower_cpu(name, attributes, context, *operands, **params):
     _handlers.register()
-    attributes = _attributes(names, params) | {"in_mesh": _in_mesh(context.avals_in)}
+    attributes = _typed(attributes(params)) | {"in_mesh": _in_mesh(context.avals_in)}
     return jax.ffi.ffi_lowering(name)(context, *operands, **attributes)
 
 
-def _lower_cuda(name, names, context, *operands, **params):
-    """The handler's second result is its workspace, so that XLA owns that memory too."""
+def _lower_cuda(name, attributes, context, *operands, **params):
+    """The handler's last result is its workspace, so that XLA owns that memory too."""
     _handlers.register()
-    size = _workspace.size_bytes(name, context.avals_in, context.avals_out[0], params)
+    size = _workspace.size_bytes(name, context.avals_in, context.avals_out, params)
     workspace = jax.core.ShapedArray((size,), np.uint8)
-    with_workspace = context.replace(avals_out=[context.avals_out[0], workspace])
+    with_workspace = context.replace(avals_out=[*context.avals_out, workspace])
     lowering = jax.ffi.ffi_lowering(name)
-    return lowering(with_workspace, *operands, **_attributes(names, params))[:1]
+    return lowering(with_workspace, *operands, **_typed(attributes(params)))[:-1]
 
 
 def has_handler(arrays, result):
@@ -47,11 +47,14 @@ def register(primitive, by_lax, attributes, sizes_at):
     sizes, with the offset behind them."""
     other = mlir.lower_fun(by_lax, multiple_results=False)
 
+    def kept(params):
+        return {name: params[name] for name in attributes}
+
     def lowering(by_handler):
         def lower(context, *operands, **params):
             avals = context.avals_in
             if has_handler(avals[:sizes_at] + avals[sizes_at + 2 :], context.avals_out[0]):
-                return by_handler(primitive.name, attributes, context, *operands, **params)
+                return by_handler(primitive.name, kept, context, *operands, **params)
             return other(context, *operands, **params)
 
         return lower
@@ -59,3 +62,15 @@ def register(primitive, by_lax, attributes, sizes_at):
     mlir.register_lowering(primitive, lowering(_lower_cpu), platform="cpu")
     mlir.register_lowering(primitive, lowering(_lower_cuda), platform="cuda")
     mlir.register_lowering(primitive, other)
+
+
+def register_composed(primitive, composed, attributes=None):
+    """`composed`: the same results made of other ops. `attributes`: the handler's, from the parameters; None if there is no
+    handler."""
+    other = mlir.lower_fun(composed, multiple_results=primitive.multiple_results)
+    mlir.register_lowering(primitive, other)
+    if attributes is None:
+        return
+    for platform, by_handler in (("cpu", _lower_cpu), ("cuda", _lower_cuda)):
+        lower = functools.partial(by_handler, primitive.name, attributes)
+        mlir.register_lowering(primitive, lower, platform=platform)

@@ -1,49 +1,18 @@
-"""moe_mlp: the experts of a layer from tokens to tokens, of cadre's products and JAX's own ops around them."""
+"""moe_mlp and grouped_mlp: the experts of a layer as one call of the core's, with their derivatives."""
 
 import functools
 
 import jax
 import jax.numpy as jnp
 
+from .. import _dtypes, _options, _structs
 from . import _arguments, _named
+from ._layer import FIXED, OPTIONAL, moe_mlp_p, route_p
+from ._layer_composed import is_gated
 from ._ops import gmm_of
+from ._primitives import unify
 
 _OP = "moe_mlp"
-
-
-def _clamped_swiglu(gate, up, alpha, limit, up_offset):
-    gate = jnp.minimum(gate, limit)
-    up = jnp.clip(up, -limit, limit)
-    return gate * jax.nn.sigmoid(alpha * gate) * (up + up_offset)
-
-
-_ALONE = {
-    "silu": jax.nn.silu,
-    "gelu": functools.partial(jax.nn.gelu, approximate=False),
-    "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
-    "relu2": lambda x: jnp.square(jax.nn.relu(x)),
-    "none": lambda x: x,
-}
-_GATED = {
-    "swiglu": _ALONE["silu"],
-    "geglu": _ALONE["gelu"],
-    "geglu_tanh": _ALONE["gelu_tanh"],
-    "clamped_swiglu": None,
-}
-
-
-def _activate(pre, activation, interleaved, clamp):
-    """In f32 (f64 stays f64), rounded to the pre-activation's type."""
-    wide = pre.astype(jnp.promote_types(pre.dtype, jnp.float32))
-    if activation in _ALONE:
-        return _ALONE[activation](wide).astype(pre.dtype)
-    if interleaved:
-        gate, up = wide[:, 0::2], wide[:, 1::2]
-    else:
-        gate, up = jnp.split(wide, 2, axis=-1)
-    if activation == "clamped_swiglu":
-        return _clamped_swiglu(gate, up, *clamp).astype(pre.dtype)
-    return (_GATED[activation](gate) * up).astype(pre.dtype)
 
 
 @_named.scope
@@ -78,7 +47,8 @@ def moe_mlp(
     (w13 [g, i, h]). weights_on_input scales tokens on their way in. With num_experts above the number of experts here, these
     are the experts from group_offset on, and others add nothing: the sum over all shards is the layer.
 
-    Rows of an expert are in token order, slots are summed in order in f32. Everything is differentiable as JAX's own ops are.
+    Rows of an expert are in token order, slots are summed in order in f32. x, weights and the parameters are differentiable, in
+    both modes and any number of times. For reverse mode x, the pre-activation [t * top_k, 2i] and the routing are kept.
     """
     x = _arguments.floats(_OP, "x", x, ("t", "h"))
     ids = _arguments.as_array(_OP, "expert_ids", expert_ids)
@@ -89,53 +59,144 @@ def moe_mlp(
     if weights is not None:
         weights = _arguments.floats(_OP, "weights", weights, ("t", "top_k"))
         _arguments.equal(_OP, "weights.shape", weights.shape, "expert_ids.shape", ids.shape)
-    if activation not in _ALONE and activation not in _GATED:
-        names = ", ".join((*_GATED, *_ALONE))
+    if activation not in _options.ACTIVATIONS:
+        names = ", ".join(_options.ACTIVATIONS)
         raise ValueError(f"{_OP}: activation = {activation!r}, expected one of {names}")
+    kind = _options.ACTIVATIONS[activation]
     interleaved = _arguments.flag(_OP, "interleaved", interleaved)
     transposed = _arguments.flag(_OP, "transposed", transposed)
     w13 = _arguments.floats(_OP, "w13", w13, ("g", "h", "2i") if transposed else ("g", "2i", "h"))
     w2 = _arguments.floats(_OP, "w2", w2, ("g", "i", "h") if transposed else ("g", "h", "i"))
-    full = w13.shape[2 if transposed else 1]
-    if activation in _GATED and full % 2:
-        raise ValueError(f"{_OP}: w13 has {full} columns, expected an even number: gate and up parts")
+    _check_parameters(x, w13, w2, bias13, bias2, kind, transposed)
     local = w13.shape[0]
     if num_experts is None and group_offset is not None:
         raise ValueError(f"{_OP}: group_offset is given without num_experts, expected both")
     total = local if num_experts is None else num_experts
     if total < local:
         raise ValueError(f"{_OP}: num_experts = {total}, expected at least the {local} of w13")
-    offset = group_offset if group_offset is not None else (0 if total > local else None)
 
-    tokens, top_k = ids.shape
-    flat = ids.reshape(-1)
-    exists = (flat >= 0) & (flat < total)
-    key = jnp.where(exists, flat, total).astype(jnp.int32)
-    order = jnp.argsort(key, stable=True)  # the slot of each row
-    sizes = jnp.bincount(key, length=total + 1)[:total].astype(jnp.int32)
-    row_of_slot = jnp.zeros_like(order).at[order].set(jnp.arange(order.size, dtype=order.dtype))
-    rows = x[order // top_k]
-    if weights is not None:
-        # A dropped slot's weight plays no part, whatever it is.
-        weights = jnp.where(exists.reshape(tokens, top_k), weights, 0)
-        if weights_on_input:
-            rows = (rows * weights.reshape(-1)[order][:, None]).astype(x.dtype)
+    if not _dtypes.code_of(ids.dtype):
+        ids = ids.astype(jnp.int32)
+    sizes, source_row, slot_row = route_p.bind(ids, num_experts=total, batch_rank=0)
+    operands = {
+        "x": x,
+        "w13": w13,
+        "w2": w2,
+        "group_sizes": sizes,
+        "group_offset": _arguments.group_offset(_OP, group_offset, sizes),
+        "source_row": source_row,
+        "slot_row": slot_row,
+        "weights": weights,
+        "bias13": None if bias13 is None else jnp.asarray(bias13),
+        "bias2": None if bias2 is None else jnp.asarray(bias2),
+    }
+    return _bind(
+        operands,
+        activation=kind,
+        interleaved=interleaved,
+        clamp=(alpha, limit, up_offset),
+        transposed=transposed,
+        weights_on_input=_arguments.flag(_OP, "weights_on_input", weights_on_input),
+        precision=_arguments.precision(_OP, precision, x, w13),
+    )
 
-    def product(names, lhs, rhs, bias):
-        return gmm_of(
-            _OP, lhs, rhs, sizes, names=names, transpose_rhs=not transposed, bias=bias,
-            group_offset=offset, precision=precision,
-        )  # fmt: skip
 
-    pre = product(("x", "w13"), rows, w13, bias13)
-    inner = _activate(pre, activation, interleaved, (alpha, limit, up_offset))
-    y = product(("activation(x @ w13)", "w2"), inner, w2, bias2)
-    wide = jnp.promote_types(y.dtype, jnp.float32)
-    out = jnp.zeros((tokens, y.shape[1]), wide)
-    slots = row_of_slot.reshape(tokens, top_k)
-    for slot in range(top_k):
-        part = y[slots[:, slot]].astype(wide)
-        if weights is not None and not weights_on_input:
-            part = part * weights[:, slot, None].astype(wide)
-        out = out + part
-    return out.astype(x.dtype)
+def _bind(operands, *, clamp, **params):
+    """The layer's result. Operands by name; None for those left out."""
+    given = tuple(name for name in OPTIONAL if operands.get(name) is not None)
+    alpha, limit, up_offset = map(float, clamp)
+    return moe_mlp_p.bind(
+        *unify(*(operands[name] for name in FIXED + given)),
+        given=given,
+        keeps_preact=False,
+        alpha=alpha,
+        limit=limit,
+        up_offset=up_offset,
+        batch_rank=0,
+        **params,
+    )[0]
+
+
+def _check_parameters(x, w13, w2, bias13, bias2, kind, transposed):
+    """Shapes that fit each other."""
+    inner, outer = (1, 2) if transposed else (2, 1)
+    full, h = w13.shape[outer], x.shape[1]
+    if is_gated(kind) and full % 2:
+        raise ValueError(f"{_OP}: w13 has {full} columns, expected an even number: gate and up parts")
+    _arguments.equal(_OP, "w13.h", w13.shape[inner], "x.h", h)
+    _arguments.equal(_OP, "w2.g", w2.shape[0], "w13.g", w13.shape[0])
+    _arguments.equal(_OP, "w2.i", w2.shape[inner], "the activation's i", full // (2 if is_gated(kind) else 1))
+    _arguments.equal(_OP, "w2.h", w2.shape[outer], "x.h", h)
+    for name, bias, n in (("bias13", bias13, full), ("bias2", bias2, h)):
+        if bias is not None:
+            bias = _arguments.floats(_OP, name, bias, ("g", "n"))
+            _arguments.equal(_OP, f"{name}.shape", bias.shape, "(g, n)", (w13.shape[0], n))
+
+
+#: Functions of a gate whose product with the up part is one of the core's activations.
+_GATES = {
+    jax.nn.silu: _structs.SWIGLU,
+    jax.nn.gelu: _structs.GEGLU_TANH,
+}
+
+
+def _gate_of(function):
+    """The activation that a gate's function makes, or None if the core has none such."""
+    if isinstance(function, functools.partial) and not function.args and function.func is jax.nn.gelu:
+        kinds = {True: _structs.GEGLU_TANH, False: _structs.GEGLU_ERF}
+        alone = set(function.keywords) == {"approximate"}
+        return kinds.get(function.keywords["approximate"]) if alone else None
+    try:
+        return _GATES.get(function)
+    except TypeError:  # a callable that can't be hashed
+        return None
+
+
+@_named.scope
+def grouped_mlp(
+    x, gate_up, down, group_sizes, *, activation=jax.nn.silu, group_offset=None, precision=None
+):
+    """The experts' gated MLP of rows sorted by expert: h = x @ gate_up, out = (activation(gate) * up) @ down.
+
+    gate_up: [g, k, 2h], the gate's columns first. down: [g, h, k_out]. With jax.nn.silu or jax.nn.gelu (also
+    functools.partial(jax.nn.gelu, approximate=False)), one float type and k_out = k it is one call, for whose gradients x and
+    the pre-activation are kept; else two products with the activation between them.
+    """
+    op = "grouped_mlp"
+    _arguments.function(op, "activation", activation)
+    gate_up = _arguments.array(op, "gate_up", gate_up, ("g", "k", "2h"))
+    if gate_up.shape[-1] % 2:
+        raise ValueError(f"{op}: gate_up.shape[2] = {gate_up.shape[-1]}, expected an even number")
+
+    def product(names, lhs, rhs):
+        shared = {"group_offset": group_offset, "precision": precision}
+        return gmm_of(op, lhs, rhs, group_sizes, names=names, **shared)
+
+    def composed(x, gate_up, down):
+        gate, up = jnp.split(product(("x", "gate_up"), x, gate_up), 2, axis=-1)
+        return product(("hidden", "down"), activation(gate) * up, down)
+
+    x, down = _arguments.as_array(op, "x", x), _arguments.as_array(op, "down", down)
+    # What is wrong with the operands is said by the products, which both ways share.
+    out = jax.eval_shape(composed, x, gate_up, down)
+    kind = _gate_of(activation)
+    one_type = x.dtype == gate_up.dtype == down.dtype == out.dtype
+    if kind is None or not one_type or x.dtype.name not in _arguments.FLOATS or out.shape != x.shape:
+        return composed(x, gate_up, down)
+    sizes = _arguments.group_sizes_vector(op, group_sizes)
+    operands = {
+        "x": x,
+        "w13": gate_up,
+        "w2": down,
+        "group_sizes": sizes,
+        "group_offset": _arguments.group_offset(op, group_offset, sizes),
+    }
+    return _bind(
+        operands,
+        activation=kind,
+        interleaved=False,
+        clamp=(0.0, 0.0, 0.0),
+        transposed=True,
+        weights_on_input=False,
+        precision=_arguments.precision(op, precision, x, gate_up),
+    )

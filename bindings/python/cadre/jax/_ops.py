@@ -1,6 +1,5 @@
-"""gmm, tgmm, bias_grad and the layers made of them."""
+"""gmm, tgmm, bias_grad and grouped_linear."""
 
-import jax
 import jax.numpy as jnp
 
 from . import _arguments, _groups, _named
@@ -204,25 +203,3 @@ def grouped_linear(
         preferred_element_type=preferred_element_type,
         precision=precision,
     )
-
-
-@_named.scope
-def grouped_mlp(
-    x, gate_up, down, group_sizes, *, activation=jax.nn.silu, group_offset=None, precision=None
-):
-    """The experts' gated MLP: h = x @ gate_up, out = (activation(gate) * up) @ down.
-
-    gate_up: [g, k, 2h], the gate's columns first. down: [g, h, k_out].
-    """
-    op = "grouped_mlp"
-    _arguments.function(op, "activation", activation)
-    gate_up = _arguments.array(op, "gate_up", gate_up, ("g", "k", "2h"))
-    if gate_up.shape[-1] % 2:
-        raise ValueError(f"{op}: gate_up.shape[2] = {gate_up.shape[-1]}, expected an even number")
-
-    def product(names, lhs, rhs):
-        shared = {"group_offset": group_offset, "precision": precision}
-        return gmm_of(op, lhs, rhs, group_sizes, names=names, **shared)
-
-    gate, up = jnp.split(product(("x", "gate_up"), x, gate_up), 2, axis=-1)
-    return product(("hidden", "down"), activation(gate) * up, down)

@@ -1,4 +1,4 @@
-"""The three primitives of the JAX front and their rules.
+"""The primitives of the products and their rules; those of a layer are in _layer.py.
 
 Every operand has `batch_rank` leading batch dims; a batch dim of size 1 is broadcast against the
 others. So vmap never copies or loops in Python: its rule adds one batch dim, and the handler walks
@@ -41,14 +41,14 @@ def unify(*operands):
     return unified
 
 
-def _result_aval(like, batch, shape, dtype):
+def result_aval(like, batch, shape, dtype):
     """An abstract result that varies as `like` does: a bare shape would lose the manual axes."""
     shape = tuple(batch) + tuple(shape)
     sharding = like.sharding.update(spec=PartitionSpec(*(None,) * len(shape)))
     return like.update(shape=shape, dtype=np.dtype(dtype), weak_type=False, sharding=sharding)
 
 
-def _batch_shape(operands, batch_rank):
+def batch_shape(operands, batch_rank):
     """The broadcast batch dims of all operands."""
     batch = []
     for axis in range(batch_rank):
@@ -63,14 +63,14 @@ def _summed_axes(operand, cotangent, batch_rank):
     return tuple(i for i in range(batch_rank) if shape[i] == 1 and cotangent.shape[i] != 1)
 
 
-def _cotangent_dtype(operand, cotangent, batch_rank):
+def cotangent_dtype(operand, cotangent, batch_rank):
     """What the operand's cotangent is computed in: its own type, or that of an accumulator where it is then summed."""
     dtype = operand.aval.dtype
     summed = _summed_axes(operand, cotangent, batch_rank)
     return _arguments.accumulator(dtype) if summed else dtype
 
 
-def _cotangent_of(operand, computed, cotangent, batch_rank):
+def cotangent_of(operand, computed, cotangent, batch_rank):
     """Summed over the batch dims along which the operand was broadcast, and sharded as it is (explicit meshes)."""
     axes = _summed_axes(operand, cotangent, batch_rank)
     if axes:
@@ -81,6 +81,9 @@ def _cotangent_of(operand, computed, cotangent, batch_rank):
     return jax.sharding.reshard(computed, sharding) if sharded else computed
 
 
+# A jvp rule is called where one tangent at least isn't zero.
+
+
 # ---- gmm -------------------------------------------------------------------------------------
 
 
@@ -89,8 +92,8 @@ def _gmm_aval(
 ):
     del precision
     n = rhs.shape[batch_rank + (1 if transpose_rhs else 2)]
-    batch = _batch_shape((lhs, rhs, group_sizes, group_offset, *bias), batch_rank)
-    return _result_aval(lhs, batch, (lhs.shape[batch_rank], n), out_dtype)
+    batch = batch_shape((lhs, rhs, group_sizes, group_offset, *bias), batch_rank)
+    return result_aval(lhs, batch, (lhs.shape[batch_rank], n), out_dtype)
 
 
 def _gmm_jvp(primals, tangents, **params):
@@ -104,8 +107,6 @@ def _gmm_jvp(primals, tangents, **params):
         terms.append(gmm_p.bind(lhs, rhs_dot, group_sizes, group_offset, **params))
     if bias and type(bias_dot[0]) is not ad.Zero:
         terms.append(_spread(bias_dot[0], lhs, rhs, group_sizes, group_offset, **params))
-    if not terms:
-        return out, ad.Zero.from_primal_value(out)
     return out, functools.reduce(jnp.add, terms)
 
 
@@ -142,10 +143,10 @@ def _gmm_transpose(
             group_sizes,
             group_offset,
             transpose_rhs=not transpose_rhs,
-            out_dtype=_cotangent_dtype(lhs, cotangent, batch_rank),
+            out_dtype=cotangent_dtype(lhs, cotangent, batch_rank),
             **shared,
         )
-        lhs_bar = _cotangent_of(lhs, lhs_bar, cotangent, batch_rank)
+        lhs_bar = cotangent_of(lhs, lhs_bar, cotangent, batch_rank)
     elif ad.is_undefined_primal(rhs):
         first, second = (cotangent, lhs) if transpose_rhs else (lhs, cotangent)
         rhs_bar = tgmm_p.bind(
@@ -154,20 +155,20 @@ def _gmm_transpose(
             group_sizes,
             group_offset,
             num_groups=rhs.aval.shape[batch_rank],
-            out_dtype=_cotangent_dtype(rhs, cotangent, batch_rank),
+            out_dtype=cotangent_dtype(rhs, cotangent, batch_rank),
             **shared,
         )
-        rhs_bar = _cotangent_of(rhs, rhs_bar, cotangent, batch_rank)
+        rhs_bar = cotangent_of(rhs, rhs_bar, cotangent, batch_rank)
     else:
         bias_bar = bias_grad_p.bind(
             cotangent,
             group_sizes,
             group_offset,
             num_groups=bias[0].aval.shape[batch_rank],
-            out_dtype=_cotangent_dtype(bias[0], cotangent, batch_rank),
+            out_dtype=cotangent_dtype(bias[0], cotangent, batch_rank),
             batch_rank=batch_rank,
         )
-        bias_bar = _cotangent_of(bias[0], bias_bar, cotangent, batch_rank)
+        bias_bar = cotangent_of(bias[0], bias_bar, cotangent, batch_rank)
     return (lhs_bar, rhs_bar, None, None) + ((bias_bar,) if bias else ())
 
 
@@ -178,9 +179,9 @@ def _tgmm_aval(
     lhs, rhs, group_sizes, group_offset, *, num_groups, out_dtype, batch_rank, precision
 ):
     del precision
-    batch = _batch_shape((lhs, rhs, group_sizes, group_offset), batch_rank)
+    batch = batch_shape((lhs, rhs, group_sizes, group_offset), batch_rank)
     shape = (num_groups, lhs.shape[batch_rank + 1], rhs.shape[batch_rank + 1])
-    return _result_aval(lhs, batch, shape, out_dtype)
+    return result_aval(lhs, batch, shape, out_dtype)
 
 
 def _tgmm_jvp(primals, tangents, **params):
@@ -192,8 +193,6 @@ def _tgmm_jvp(primals, tangents, **params):
         terms.append(tgmm_p.bind(lhs_dot, rhs, *groups, **params))
     if type(rhs_dot) is not ad.Zero:
         terms.append(tgmm_p.bind(lhs, rhs_dot, *groups, **params))
-    if not terms:
-        return out, ad.Zero.from_primal_value(out)
     return out, functools.reduce(jnp.add, terms)
 
 
@@ -211,34 +210,32 @@ def _tgmm_transpose(
             group_sizes,
             group_offset,
             transpose_rhs=True,
-            out_dtype=_cotangent_dtype(lhs, cotangent, batch_rank),
+            out_dtype=cotangent_dtype(lhs, cotangent, batch_rank),
             **shared,
         )
-        return _cotangent_of(lhs, lhs_bar, cotangent, batch_rank), None, None, None
+        return cotangent_of(lhs, lhs_bar, cotangent, batch_rank), None, None, None
     rhs_bar = gmm_p.bind(
         lhs,
         cotangent,
         group_sizes,
         group_offset,
         transpose_rhs=False,
-        out_dtype=_cotangent_dtype(rhs, cotangent, batch_rank),
+        out_dtype=cotangent_dtype(rhs, cotangent, batch_rank),
         **shared,
     )
-    return None, _cotangent_of(rhs, rhs_bar, cotangent, batch_rank), None, None
+    return None, cotangent_of(rhs, rhs_bar, cotangent, batch_rank), None, None
 
 
 # ---- bias_grad -------------------------------------------------------------------------------
 
 
 def _bias_grad_aval(dy, group_sizes, group_offset, *, num_groups, out_dtype, batch_rank):
-    batch = _batch_shape((dy, group_sizes, group_offset), batch_rank)
-    return _result_aval(dy, batch, (num_groups, dy.shape[batch_rank + 1]), out_dtype)
+    batch = batch_shape((dy, group_sizes, group_offset), batch_rank)
+    return result_aval(dy, batch, (num_groups, dy.shape[batch_rank + 1]), out_dtype)
 
 
 def _bias_grad_jvp(primals, tangents, **params):
     out = bias_grad_p.bind(*primals, **params)
-    if type(tangents[0]) is ad.Zero:
-        return out, ad.Zero.from_primal_value(out)
     return out, bias_grad_p.bind(tangents[0], *primals[1:], **params)
 
 
@@ -262,11 +259,11 @@ def _bias_grad_transpose(
         group_offset,
         cotangent,
         transpose_rhs=False,
-        out_dtype=_cotangent_dtype(dy, cotangent, batch_rank),
+        out_dtype=cotangent_dtype(dy, cotangent, batch_rank),
         batch_rank=batch_rank,
         precision=0,
     )
-    return _cotangent_of(dy, dy_bar, cotangent, batch_rank), None, None
+    return cotangent_of(dy, dy_bar, cotangent, batch_rank), None, None
 
 
 # ---- registration ----------------------------------------------------------------------------
@@ -278,7 +275,12 @@ def _batch(primitive, operands, axes, *, batch_rank, **params):
         jnp.expand_dims(x, 0) if axis is None else jnp.moveaxis(x, axis, 0)
         for x, axis in zip(operands, axes)
     ]
-    return primitive.bind(*moved, batch_rank=batch_rank + 1, **params), 0
+    results = primitive.bind(*moved, batch_rank=batch_rank + 1, **params)
+    return results, [0] * len(results) if primitive.multiple_results else 0
+
+
+def define_batching(primitive):
+    batching.primitive_batchers[primitive] = functools.partial(_batch, primitive)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -286,18 +288,18 @@ def _jitted(primitive, params):
     return jax.jit(lambda *operands: primitive.bind(*operands, **dict(params)))
 
 
-def _run(primitive, *operands, **params):
+def run_compiled(primitive, *operands, **params):
     """Compiled even under jax.disable_jit: there is no other way to run a handler."""
     with jax.disable_jit(False):
         return _jitted(primitive, tuple(sorted(params.items())))(*operands)
 
 
 def _define(primitive, aval, jvp, transpose, by_lax, attributes, sizes_at=2):
-    primitive.def_impl(functools.partial(_run, primitive))
+    primitive.def_impl(functools.partial(run_compiled, primitive))
     primitive.def_abstract_eval(aval)
     ad.primitive_jvps[primitive] = jvp
     ad.primitive_transposes[primitive] = transpose
-    batching.primitive_batchers[primitive] = functools.partial(_batch, primitive)
+    define_batching(primitive)
     _lowering.register(primitive, by_lax, attributes, sizes_at)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from .. import _structs
+from .. import _options, _structs
 from .._errors import wrong_type, wrong_value
 from ._functional import gmm
 from ._operators import combine, combine_grad, permute
@@ -51,18 +51,6 @@ _GATES = {
     _structs.GEGLU_TANH: _gelu_tanh,
     _structs.GEGLU_ERF: F.gelu,
 }
-KINDS = {
-    "none": _structs.NO_ACTIVATION,
-    "silu": _structs.SILU,
-    "gelu": _structs.GELU_ERF,
-    "gelu_tanh": _structs.GELU_TANH,
-    "relu2": _structs.RELU2,
-    "swiglu": _structs.SWIGLU,
-    "geglu": _structs.GEGLU_ERF,
-    "geglu_tanh": _structs.GEGLU_TANH,
-    "clamped_swiglu": _structs.CLAMPED_SWIGLU,
-}
-
 
 def activation_of(op, name, interleaved, clamp):
     """An Activation from its name, or the caller's own function."""
@@ -70,10 +58,10 @@ def activation_of(op, name, interleaved, clamp):
         return name
     if not isinstance(name, str):
         raise wrong_type(op, "activation", name, "a name or a function")
-    if name not in KINDS:
-        expected = f"{', '.join(map(repr, KINDS))} or a function"
+    if name not in _options.ACTIVATIONS:
+        expected = f"{', '.join(map(repr, _options.ACTIVATIONS))} or a function"
         raise wrong_value(op, "activation", repr(name), expected)
-    return Activation(KINDS[name], interleaved, clamp)
+    return Activation(_options.ACTIVATIONS[name], interleaved, clamp)
 
 
 def composed(a, activation):
