@@ -10,6 +10,23 @@ import pytest
 WRITTEN_BY_OTHERS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="run what only make test-all runs, too")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: minutes long, and deselected without --slow")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--slow"):
+        return
+    slow = [item for item in items if "slow" in item.keywords]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if "slow" not in item.keywords]
+
+
 @pytest.fixture
 def rng(request):
     """A generator of its own for each test, the same in every run."""

@@ -1,4 +1,4 @@
-"""The Python blocks of docs/torch.md and docs/grouped-linear.md run as they are printed; those that use torch.distributed, in two processes."""
+"""The Python blocks of docs/torch.md, docs/grouped-linear.md and docs/expert-parallel.md run as they are printed; those that use torch.distributed, in two processes."""
 
 import os
 import re
@@ -22,7 +22,7 @@ def sections(page):
 
 
 SECTIONS = sections("torch.md")
-ALL = SECTIONS + sections("grouped-linear.md")
+ALL = SECTIONS + sections("grouped-linear.md") + sections("expert-parallel.md")
 
 
 def test_the_page_shows_what_it_speaks_of():

@@ -1,0 +1,246 @@
+"""Exchanges: what brings tokens to the ranks of their experts and results back.
+
+An exchange makes a Plan of a call, and sends rows both ways along it. Everything else is the library's: sorting (route), the
+gather into the order in which rows are sent (permute) and the weighted sum of what comes back (combine).
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from ..._errors import wrong_type, wrong_value
+from .._errors import renamed
+from .._routing import Routing, combine, permute, route
+from . import _agreement
+
+
+class Plan(NamedTuple):
+    """Where the rows of one call go."""
+
+    home: Routing  #: of this rank's tokens: rows in the order in which they are sent
+    local: Routing  #: of the rows that arrived, over the experts of this rank
+    sent: list | None  #: rows for each rank; None if all are of one number
+    received: list | None  #: rows from each rank
+
+
+class Dispatched(NamedTuple):
+    """What dispatch gives: rows for the experts of this rank, and the way back."""
+
+    rows: torch.Tensor  #: [m, h], sorted by local expert; rows behind the last expert's are zero
+    group_sizes: torch.Tensor  #: [local experts], on the device of the rows
+    handle: object  #: for collect
+
+
+class _Handle(NamedTuple):
+    plan: Plan
+    weights: torch.Tensor | None
+
+
+class Flight:
+    """Rows on their way. wait() gives what arrived, in the order of the tensors that were sent."""
+
+    def __init__(self, works, tensors):
+        self._works, self._tensors = works, tensors
+
+    def wait(self):
+        for work in self._works:
+            work.wait()
+        return self._tensors
+
+
+class Exchange:
+    """The interface. A subclass has plan(), and send() and send_back() if rows don't travel by all_to_all_single."""
+
+    #: What errors call it.
+    op = "expert_parallel"
+
+    def __init__(self, num_experts, *, group=None, experts_per_rank=None):
+        self.group = _agreement.group_of(self.op, group)
+        self.rank, self.ranks = dist.get_rank(self.group), dist.get_world_size(self.group)
+        self.num_experts = num_experts
+        self.experts_per_rank = None
+        refused = None
+        try:
+            self.experts_per_rank = _agreement.experts_of_ranks(
+                self.op, num_experts, experts_per_rank, self.ranks
+            )
+            self._check_options()
+        except (TypeError, ValueError) as error:
+            refused = error
+        facts = {"num_experts": num_experts, "experts_per_rank": self.experts_per_rank}
+        facts |= {"exchange": type(self).__name__, **self._options()}
+        try:
+            _agreement.agree(self.op, self.group, facts)
+        except ValueError:
+            if refused is None:
+                raise
+        if refused is not None:
+            raise refused
+        self.local_experts = self.experts_per_rank[self.rank]
+        self.first_expert = sum(self.experts_per_rank[: self.rank])
+        self._tables = {}
+
+    def _options(self):
+        """What else must be the same on every rank."""
+        return {}
+
+    def _check_options(self):
+        pass
+
+    def tables(self, device):
+        """[ranks, widest]: the expert that stands at each place of each rank's list, num_experts for none. Made once."""
+        if device not in self._tables:
+            widest = max(self.experts_per_rank)
+            table = torch.full((self.ranks, widest), self.num_experts)
+            start = 0
+            for rank, held in enumerate(self.experts_per_rank):
+                table[rank, :held] = torch.arange(start, start + held)
+                start += held
+            self._tables[device] = table.to(device)
+        return self._tables[device]
+
+    def counts_by_rank(self, group_sizes):
+        """[ranks, widest] of int64: rows for each expert of each rank, from those of all experts."""
+        table = self.tables(group_sizes.device)
+        padded = torch.nn.functional.pad(group_sizes.long(), (0, 1))
+        return padded.index_select(0, table.view(-1)).view(table.shape)
+
+    def plan(self, x, expert_ids, weights=None, needs=(False, False, False)):
+        """The Plan of a call. `needs`: whether x, weights and the parameters want gradients."""
+        raise NotImplementedError
+
+    def send(self, plan, *tensors):
+        """Starts to send rows in the order of plan.home, [m, ...] of any type; the Flight of what arrives for plan.local."""
+        return self._all_to_all(tensors, plan.sent, plan.received)
+
+    def send_back(self, plan, *tensors):
+        """The way back: from the order of plan.local's tokens to that of plan.home's rows."""
+        return self._all_to_all(tensors, plan.received, plan.sent)
+
+    def _all_to_all(self, tensors, sent, received):
+        works, arrived = [], []
+        for tensor in tensors:
+            rows = tensor.shape[0] if received is None else sum(received)
+            out = tensor.new_empty((rows, *tensor.shape[1:]))
+            # As bytes: gloo knows no float8, and what travels is nobody's number.
+            work = dist.all_to_all_single(
+                out.view(torch.uint8),
+                tensor.contiguous().view(torch.uint8),
+                received,
+                sent,
+                group=self.group,
+                async_op=True,
+            )
+            works.append(work)
+            arrived.append(out)
+        return Flight(works, arrived)
+
+    def dispatch(self, x, expert_ids, weights=None):
+        """x [t, h] and the router's choices [t, top_k] -> Dispatched: the rows of all ranks for the experts of this one.
+
+        x is differentiable; weights, for collect's sum, too.
+        """
+        needs = [
+            isinstance(each, torch.Tensor) and each.requires_grad and torch.is_grad_enabled()
+            for each in (x, weights)
+        ]
+        plan = self.plan(x, expert_ids, weights, (*needs, False))
+        received = _Send.apply(self, plan, permute(x, plan.home))
+        rows = permute(received, plan.local)
+        return Dispatched(rows, plan.local.group_sizes, _Handle(plan, weights))
+
+    def collect(self, rows, handle, *, shared=None, residual=None, out_dtype=None):
+        """The results for dispatched rows -> [t, h]: the weighted sum of each token's, then of shared and residual."""
+        if not isinstance(handle, _Handle):
+            raise wrong_type(self.op, "handle", handle, "what dispatch gave")
+        plan = handle.plan
+        back = _SendBack.apply(self, plan, combine(rows, plan.local))
+        return combine(
+            back, plan.home, handle.weights, shared=shared, residual=residual, out_dtype=out_dtype
+        )
+
+    def _checked(self, x, expert_ids, weights):
+        """The Routing of the ids over all experts, or the error of bad arguments."""
+        for name, each in (("x", x), ("expert_ids", expert_ids)):
+            if not isinstance(each, torch.Tensor):
+                raise wrong_type(self.op, name, each, "a torch.Tensor")
+            if each.dim() != 2:
+                raise wrong_value(self.op, f"{name}.shape", list(each.shape), "two dimensions")
+        if expert_ids.shape[0] != x.shape[0]:
+            expected = f"x.shape[0] = {x.shape[0]}"
+            raise wrong_value(self.op, "expert_ids.shape[0]", expert_ids.shape[0], expected)
+        if weights is not None and weights.shape != expert_ids.shape:
+            expected = f"that of expert_ids, {list(expert_ids.shape)}"
+            raise wrong_value(self.op, "weights.shape", list(weights.shape), expected)
+        try:
+            return route(expert_ids, self.num_experts, dtype=torch.int64)
+        except (TypeError, ValueError) as error:
+            raise renamed(error, {"route": self.op}) from None
+
+    def _exchange_numbers(self, numbers):
+        """[ranks, w] of int64, a row for each rank -> the rows that they sent to this one."""
+        received = torch.empty_like(numbers)
+        dist.all_to_all_single(received, numbers, group=self.group)
+        return received
+
+
+class _Send(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, exchange, plan, rows):
+        ctx.exchange, ctx.plan = exchange, plan
+        return exchange.send(plan, rows).wait()[0]
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None, None, _SendBack.apply(ctx.exchange, ctx.plan, grad)
+
+
+class _SendBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, exchange, plan, rows):
+        ctx.exchange, ctx.plan = exchange, plan
+        return exchange.send_back(plan, rows).wait()[0]
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None, None, _Send.apply(ctx.exchange, ctx.plan, grad)
+
+
+class AllToAll(Exchange):
+    """all_to_all_single with as many rows as there are for each rank: nothing is padded and nothing dropped.
+
+    The host reads the counts once a call, so it can't be captured in a CUDA graph. What ranks must agree about is compared
+    with every call.
+    """
+
+    def plan(self, x, expert_ids, weights=None, needs=(False, False, False)):
+        home, refused = None, None
+        try:
+            home = self._checked(x, expert_ids, weights)
+        except (TypeError, ValueError) as error:
+            refused = error
+        facts = _agreement.facts_of(x, expert_ids, weights, needs, refused is not None)
+        device = _agreement.device_of(x, self.group)
+        width = max(self.experts_per_rank)
+        if refused is None:
+            counts = self.counts_by_rank(home.group_sizes)
+        else:
+            counts = torch.zeros((self.ranks, width), dtype=torch.int64, device=device)
+        numbers = torch.cat([counts.new_tensor(facts).expand(self.ranks, -1), counts], 1)
+        received = self._exchange_numbers(numbers)
+        # The only time that the host waits for the device: rows to send, and all that the others sent.
+        sums = counts.sum(1, keepdim=True)
+        *host, sent = torch.cat([received, sums], 1).T.tolist()
+        if refused is not None:
+            raise refused
+        everybody = list(zip(*host[: len(facts)], strict=True))
+        _agreement.compare(self.op, everybody, self.rank)
+        local_counts = received[:, len(facts) : len(facts) + self.local_experts]
+        by_rank = [sum(each) for each in zip(*host[len(facts) :], strict=True)]
+        places = torch.arange(self.local_experts, device=device).repeat(self.ranks)
+        ids = torch.repeat_interleave(places, local_counts.reshape(-1), output_size=sum(by_rank))
+        local = route(ids.view(-1, 1), self.local_experts, dtype=torch.int64)
+        # Rows of choices that no expert has stand behind the others, and stay here.
+        home = home._replace(source_row=home.source_row[: sum(sent)])
+        return Plan(home, local, sent, by_rank)

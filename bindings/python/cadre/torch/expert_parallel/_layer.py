@@ -1,0 +1,188 @@
+"""ExpertParallelMLP: the experts of a layer, spread over the ranks of a group."""
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+
+from ..._errors import wrong_type, wrong_value
+from .. import _arguments
+from .._errors import renamed
+from .._experts import Activation
+from .._grouped_mlp import GroupedMLP
+from . import _agreement, _style
+from ._capacity import Capacity
+from ._exchange import AllToAll, Exchange
+from ._passes import Arrive, Compute, Depart, Trip
+
+_OP = "ExpertParallelMLP"
+_WORDS = {"expert_parallel": _OP, "GroupedMLP": _OP, "moe_mlp": _OP, "num_gemms": "num_experts"}
+
+
+class ExpertParallelMLP(GroupedMLP):
+    """GroupedMLP whose experts are spread over the ranks of `group`: a ProcessGroup, a DeviceMesh of one dimension, or None
+    for all ranks. Each rank gives its own tokens and gets its own results; the sums are those of one process.
+
+    exchange: "all_to_all", "capacity" (with `capacity` and `overflow`), or an object. experts_per_rank: how many experts each
+    rank holds, if not all the same. chunks: parts of the tokens, one of which computes while another travels; more than one
+    adds up a weight's gradient in as many parts. The parameters are those of this rank's experts: DTensors sharded over the
+    mesh if a DeviceMesh is given. A seed gives them the values that GroupedMLP's have in one process.
+
+    The other arguments are GroupedMLP's. fuse_wgrad_accumulation and delay_wgrad_compute are not supported.
+    """
+
+    def __init__(
+        self,
+        num_experts,
+        hidden_size,
+        ffn_hidden_size,
+        *,
+        group=None,
+        exchange="all_to_all",
+        capacity=None,
+        overflow="error",
+        experts_per_rank=None,
+        chunks=1,
+        **options,
+    ):
+        try:
+            made = exchange_of(
+                num_experts, group, exchange, capacity, overflow, experts_per_rank
+            )
+            device, init = options.pop("device", None), options.pop("init_method", None)
+            super().__init__(
+                max(made.local_experts, 1), hidden_size, ffn_hidden_size, device="meta",
+                init_method=init, **options,
+            )  # fmt: skip
+            self._join(made, chunks)
+            self._empty_parameters(device)
+            self.reset_parameters()
+            if isinstance(group, DeviceMesh):
+                _style.shard_local(self, group)
+        except (TypeError, ValueError) as error:
+            raise renamed(error, _WORDS) from None
+
+    def _join(self, exchange, chunks):
+        """Makes it a layer over this exchange."""
+        for name in ("fuse_wgrad_accumulation", "delay_wgrad_compute"):
+            if getattr(self, name):
+                raise wrong_value(_OP, name, True, "False: it is not supported over an exchange")
+        if not isinstance(self.activation, Activation):
+            raise wrong_value(_OP, "activation", "a function", "the name of one")
+        if isinstance(chunks, bool) or not isinstance(chunks, int):
+            raise wrong_type(_OP, "chunks", chunks, "an int")
+        if chunks < 1:
+            raise wrong_value(_OP, "chunks", chunks, "1 or more")
+        self.exchange, self.chunks = exchange, chunks
+        self.num_experts, self.num_gemms = exchange.num_experts, exchange.local_experts
+
+    def _empty_parameters(self, device):
+        for name, parameter in list(self.named_parameters()):
+            shape = (self.num_gemms, *parameter.shape[1:])
+            empty = torch.empty(shape, dtype=parameter.dtype, device=device)
+            setattr(self, name, torch.nn.Parameter(empty))
+
+    @torch.no_grad()
+    def reset_parameters(self):
+        """Draws the numbers of all experts and keeps those of this rank, so that the same seed means the same experts."""
+        first = self.exchange.first_expert
+        for weight in map(_style.local, self.weights()):
+            spare = weight.new_empty(weight.shape[1:])
+            for expert in range(self.num_experts):
+                held = first <= expert < first + self.num_gemms
+                self.init_method(weight[expert - first] if held else spare)
+        for bias in map(_style.local, self.biases()):
+            bias.zero_()
+
+    @torch.compiler.disable  # collectives of their own, and what is in flight
+    def forward(self, x, expert_ids, weights=None, *, shared=None, residual=None):
+        """x [..., hidden_size]: this rank's tokens; expert_ids and weights [tokens, top_k]; residual of x's shape.
+
+        shared: a tensor of x's shape to add, or a function of x [tokens, hidden_size], the shared expert, which is called
+        while the rows travel.
+        """
+        rows = x
+        if isinstance(x, torch.Tensor) and x.dim() > 2:
+            rows = x.reshape(-1, x.shape[-1])
+        try:
+            # What is wrong with the arguments is for the exchange to find, so that every rank says so.
+            out = self._over_exchange(rows, expert_ids, weights, shared, residual)
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise renamed(error, _WORDS) from None
+        return out.view(x.shape)
+
+    def _over_exchange(self, x, expert_ids, weights, shared, residual):
+        parameters = [_style.local(each) for each in (*self.weights(), *self.biases())]
+        if isinstance(x, torch.Tensor):
+            x, parameters[:2] = _arguments.autocast(x, parameters[:2])
+        recording = torch.is_grad_enabled()
+        needs = [
+            recording and isinstance(each, torch.Tensor) and each.requires_grad
+            for each in (x, weights)
+        ]
+        needs.append(recording and any(each.requires_grad for each in parameters))
+        options = {
+            "activation": self.activation.kind,
+            "interleaved": self.activation.interleaved,
+            "clamp": [float(each) for each in self.activation.clamp],
+        }
+        parts = self._parts(x, expert_ids, weights)
+        trips, tokens = [], []
+        for part in parts:
+            plan = self.exchange.plan(*part, needs=needs)
+            if part[0].shape[1] != self.hidden_size:
+                expected = f"hidden_size = {self.hidden_size}"
+                raise wrong_value(_OP, "x.shape[1]", part[0].shape[1], expected)
+            trip = Trip(self.exchange, plan, options, self.weights_on_input, any(needs))
+            tokens.append(Depart.apply(trip, part[0], part[2]))
+            trips.append(trip)
+        if callable(shared):
+            shared = shared(x)
+        tokens = [
+            Compute.apply(trip, token, *parameters)
+            for trip, token in zip(trips, tokens, strict=True)
+        ]
+        added = zip(*(_split(each, len(trips), x.shape) for each in (shared, residual)), strict=True)
+        outs = [
+            Arrive.apply(trip, token, *each, x.dtype)
+            for trip, token, each in zip(trips, tokens, added, strict=True)
+        ]
+        return outs[0] if len(outs) == 1 else torch.cat(outs)
+
+    def _parts(self, *tensors):
+        """The chunks of x, expert_ids and weights; one of everything if they are not tensors that can be split."""
+        if self.chunks == 1 or not all(isinstance(each, torch.Tensor) for each in tensors[:2]):
+            return [tensors]
+        return list(zip(*(_split(each, self.chunks) for each in tensors), strict=True))
+
+    def extra_repr(self):
+        spread = f"{self.num_experts} experts on {self.exchange.ranks} ranks, {self.num_gemms} here"
+        sizes = f"hidden_size={self.hidden_size}, ffn_hidden_size={self.ffn_hidden_size}"
+        return f"{spread}, {sizes}, bias={self.use_bias}, chunks={self.chunks}"
+
+
+def exchange_of(num_experts, group, exchange, capacity, overflow, experts_per_rank):
+    """The exchange that the arguments describe."""
+    if isinstance(exchange, Exchange):
+        if exchange.num_experts != num_experts:
+            expected = f"num_experts = {num_experts}"
+            raise wrong_value(_OP, "exchange.num_experts", exchange.num_experts, expected)
+        if group is not None and _agreement.group_of(_OP, group) is not exchange.group:
+            raise wrong_value(_OP, "group", "another than the exchange's", "None or the same")
+        return exchange
+    common = {"group": group, "experts_per_rank": experts_per_rank}
+    if exchange == "capacity":
+        return Capacity(num_experts, capacity, overflow=overflow, **common)
+    if exchange != "all_to_all":
+        expected = "'all_to_all', 'capacity' or an object of a class of cadre.torch.expert_parallel"
+        raise wrong_value(_OP, "exchange", repr(exchange), expected)
+    if capacity is not None:
+        raise wrong_value(_OP, "capacity", capacity, "None because exchange = 'all_to_all'")
+    return AllToAll(num_experts, **common)
+
+
+def _split(tensor, parts, shape=None):
+    """`parts` slices of the rows, the first ones longer; all of them None for None."""
+    if tensor is None:
+        return [None] * parts
+    if shape is not None:
+        tensor = tensor.reshape(shape)
+    return torch.tensor_split(tensor, parts)

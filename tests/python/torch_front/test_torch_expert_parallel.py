@@ -1,0 +1,43 @@
+"""cadre.torch.expert_parallel on two and four processes over gloo. All of it takes minutes: --slow, as make test-all has it."""
+
+import time
+
+import cadre.torch.expert_parallel as ep
+import pytest
+from expert_parallel_ranks import cases, run_ranks
+
+SUITE = [name for name in cases() if name != "a_rank_that_raises"]
+#: What every change is checked with.
+SMOKE = ["same_bits_with_uneven_and_empty_ranks", "choices_beyond_the_capacity_are_dropped_and_counted",
+         "ranks_that_differ_are_named_on_every_rank", "a_model_is_sharded_in_one_line"]  # fmt: skip
+
+
+def expect_all(ranks, names, folder):
+    failures, ended = run_ranks(ranks, names, folder)
+    told = [f"{name}, rank {rank}: {text}" for name, by in failures.items() for rank, text in by.items()]
+    assert not ended and not told, "\n".join([*ended, *told])
+
+
+def test_two_ranks_keep_the_promises(tmp_path):
+    expect_all(2, SMOKE, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_all_promises_on(ranks, tmp_path):
+    expect_all(ranks, SUITE, tmp_path)
+
+
+def test_when_a_rank_raises_the_others_end_with_an_error(tmp_path):
+    started = time.monotonic()
+    failures, ended = run_ranks(2, ["a_rank_that_raises"], tmp_path, limit_s=60)
+    assert not ended, "a rank hangs"
+    found = failures["a_rank_that_raises"]
+    assert "this rank has had enough" in found[1] and found[0], found
+    assert time.monotonic() - started < 60
+
+
+def test_a_group_that_is_not_initialised_is_named():
+    message = "ExpertParallelMLP: group = None, expected an initialised process group: call torch"
+    with pytest.raises(ValueError, match=message):
+        ep.ExpertParallelMLP(8, 12, 10)
