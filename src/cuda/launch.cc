@@ -21,9 +21,6 @@ Status launch_code(const Launch& launch, std::string_view name, const void* kern
   using LaunchKernel = CUresult (*)(const CUlaunchConfig*, CUfunction, void**, void**);
   static const auto launch_kernel = driver_function<LaunchKernel>("cuLaunchKernelEx");
   if (launch_kernel == nullptr) return fail(cudaErrorCallRequiresNewerDriver);
-  CUlaunchAttribute dependent{};
-  dependent.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  dependent.value.programmaticStreamSerializationAllowed = 1;
   CUlaunchConfig config{};
   config.gridDimX = shape.blocks;
   config.gridDimY = config.gridDimZ = 1;
@@ -31,8 +28,19 @@ Status launch_code(const Launch& launch, std::string_view name, const void* kern
   config.blockDimY = config.blockDimZ = 1;
   config.sharedMemBytes = shape.shared_bytes;
   config.hStream = launch.stream;
-  config.attrs = &dependent;
-  config.numAttrs = shape.after_prologue ? 1 : 0;
+  CUlaunchAttribute attributes[2]{};
+  config.attrs = attributes;
+  // Elsewhere a kernel may run from PTX of an older target, which knows nothing to wait with.
+  if (shape.after_prologue && launch.device->major == 9) {
+    CUlaunchAttribute& dependent = attributes[config.numAttrs++];
+    dependent.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    dependent.value.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    CUlaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    cluster.value.clusterDim = {shape.cluster, 1, 1};
+  }
   const CUresult result = launch_kernel(&config, function, const_cast<void**>(parameters), nullptr);
   return result == CUDA_SUCCESS ? Status{} : fail(static_cast<cudaError_t>(result));
 }

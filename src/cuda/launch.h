@@ -34,7 +34,9 @@ struct GridShape {
   unsigned blocks = 1;
   unsigned threads = 1;
   unsigned shared_bytes = 0;
-  bool after_prologue = false;  ///< programmatic dependent launch on the kernel before it
+  /// Programmatic dependent launch on the kernel before it (ptx/pdl.cuh), on Hopper.
+  bool after_prologue = false;
+  unsigned cluster = 1;  ///< blocks of a cluster
 };
 
 /// Launches the __global__ function `kernel`; `parameters` are the addresses of its parameters. A

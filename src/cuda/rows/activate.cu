@@ -1,6 +1,7 @@
 // activate: a warp owns a few hundred columns of a row. activate_grad: a warp owns a row, or a
 // block where rows are long, since the dot product of a row has one order.
 #include "core/activation_math.h"
+#include "cuda/ptx/pdl.cuh"
 #include "cuda/rows/columns.cuh"
 #include "cuda/rows/launchers.h"
 
@@ -118,6 +119,7 @@ struct ActivateArguments {
 template <typename T, typename Compute>
 __global__ void __launch_bounds__(kThreads)
     activate_kernel(const __grid_constant__ ActivateArguments args) {
+  ptx::follow_grid();
   const ClampParameters<Compute> clamp(args.activation);
   const int64_t units = args.m * args.units_of_row;
   for (int64_t unit = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; unit < units;
@@ -185,6 +187,7 @@ __device__ __forceinline__ Compute run_of_gradient(const ActivateGradArguments& 
 template <typename T, typename Compute, int kLanes>
 __global__ void __launch_bounds__(kThreads, sizeof(Compute) == 8 ? 1 : 2)
     activate_grad_kernel(const __grid_constant__ ActivateGradArguments args) {
+  ptx::follow_grid();
   constexpr int kRows = kThreads / kLanes;
   __shared__ Compute warp_sums[kWarps];
   const ClampParameters<Compute> clamp(args.activation);
@@ -228,9 +231,11 @@ Status launch_activate(const cuda::Launch& launch, const plan::Problem& problem,
                                .units_of_row = (problem.n + kUnit - 1) / kUnit};
   const int64_t units = args.m * args.units_of_row;
   return with_types(call.preact.dtype, problem.compute, [&]<typename T, typename C>(T, C) {
-    return cuda::launch_kernel(
-        launch, "sm80/activate", activate_kernel<T, C>,
-        {.blocks = blocks_for(launch, (units + kWarps - 1) / kWarps), .threads = kThreads}, args);
+    return cuda::launch_kernel(launch, "sm80/activate", activate_kernel<T, C>,
+                               {.blocks = blocks_for(launch, (units + kWarps - 1) / kWarps),
+                                .threads = kThreads,
+                                .after_prologue = true},
+                               args);
   });
 }
 
@@ -250,12 +255,16 @@ Status launch_activate_grad(const cuda::Launch& launch, const plan::Problem& pro
       .width = problem.n};
   return with_types(call.preact.dtype, problem.compute, [&]<typename T, typename C>(T, C) {
     if (problem.n >= kBlockWidth) {
-      return cuda::launch_kernel(launch, "sm80/activate_grad", activate_grad_kernel<T, C, kThreads>,
-                                 {.blocks = blocks_for(launch, args.m), .threads = kThreads}, args);
+      return cuda::launch_kernel(
+          launch, "sm80/activate_grad", activate_grad_kernel<T, C, kThreads>,
+          {.blocks = blocks_for(launch, args.m), .threads = kThreads, .after_prologue = true},
+          args);
     }
-    return cuda::launch_kernel(
-        launch, "sm80/activate_grad", activate_grad_kernel<T, C, 32>,
-        {.blocks = blocks_for(launch, (args.m + kWarps - 1) / kWarps), .threads = kThreads}, args);
+    return cuda::launch_kernel(launch, "sm80/activate_grad", activate_grad_kernel<T, C, 32>,
+                               {.blocks = blocks_for(launch, (args.m + kWarps - 1) / kWarps),
+                                .threads = kThreads,
+                                .after_prologue = true},
+                               args);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cuda/ptx/pdl.cuh"
 #include "cuda/rows/indices.cuh"
 #include "cuda/rows/launchers.h"
 #include "cuda/rows/row_view.h"
@@ -145,6 +146,7 @@ __device__ void close_groups(const SelectArguments& args, Compute* choice, Compu
 
 template <typename Compute>
 __global__ void select_kernel(const __grid_constant__ SelectArguments args) {
+  ptx::follow_grid();
   extern __shared__ char shared[];
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warps = static_cast<int>(blockDim.x / 32);
@@ -187,6 +189,7 @@ __global__ void select_kernel(const __grid_constant__ SelectArguments args) {
 
 template <typename Compute>
 __global__ void select_grad_kernel(const __grid_constant__ SelectArguments args) {
+  ptx::follow_grid();
   extern __shared__ char shared[];
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warps = static_cast<int>(blockDim.x / 32);
@@ -254,7 +257,8 @@ Status launch_warps(const cuda::Launch& launch, std::string_view name, SelectKer
   return cuda::launch_kernel(launch, name, kernel,
                              {.blocks = blocks,
                               .threads = static_cast<unsigned>(warps) * 32,
-                              .shared_bytes = static_cast<unsigned>(shared_bytes)},
+                              .shared_bytes = static_cast<unsigned>(shared_bytes),
+                              .after_prologue = true},
                              args);
 }
 
