@@ -78,6 +78,9 @@ Failures route::sorts_slots_by_expert(const Subject& subject, const DTypes& /*ty
   append(&failures, check_route(subject, random_routing(random, 2000, 8, 128)));
   append(&failures, check_route(subject, random_routing(random, 20000, 8, 7)));
   append(&failures, check_route(subject, random_routing(random, 300, 2, 4096)));
+  append(&failures, check_route(subject, random_routing(random, 8192, 8, 128)));
+  append(&failures, check_route(subject, random_routing(random, 33000, 8, 64)));
+  append(&failures, check_route(subject, random_routing(random, 513, 4, 744)));
   append(&failures, check_route(subject, with_ids(700, 4, 16, 5)));  // all to one, often twice
   return failures;
 }
@@ -89,6 +92,7 @@ Failures route::drops_ids_out_of_range(const Subject& subject, const DTypes& /*t
     append(&failures, check_route(subject, random_routing(random, 77, 3, 9, dropped)));
     append(&failures, check_route(subject, random_routing(random, 1500, 8, 32, dropped)));
   }
+  append(&failures, check_route(subject, random_routing(random, 8192, 4, 8, 0.5)));
   append(&failures, check_route(subject, with_ids(50, 2, 4, 4)));
   append(&failures, check_route(subject, with_ids(1200, 2, 4, -1)));
   append(&failures, check_route(subject, with_ids(9, 2, 4, INT32_MIN)));

@@ -6,8 +6,9 @@ namespace cadre::rows {
 
 size_t scratch_bytes(const plan::Problem& problem) {
   if (problem.op != plan::Op::kRoute) return 0;
-  // The counters, and the number of rows in front of them.
-  const RoutePlan plan = RoutePlan::of(problem.m, problem.num_groups);
+  // The counters, and the number of rows in front of them; a cluster would need none.
+  const RoutePlan plan = RoutePlan::of(problem.m, problem.num_groups, false);
+  if (plan.blocks > 0) return 0;
   return static_cast<size_t>(plan.counters() + 1) * sizeof(uint32_t);
 }
 
