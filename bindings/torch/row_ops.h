@@ -105,18 +105,20 @@ inline std::tuple<Tensor, Tensor, Tensor> route(Tensor expert_ids, int64_t num_e
   return {sizes, source_row, slot_row};
 }
 
-/// slot_row is for the gradient alone.
-inline Tensor permute(Tensor x, Tensor source_row, OptionalTensor /*slot_row*/) {
+/// slot_row is for the gradient, and lets a GPU read every token once.
+inline Tensor permute(Tensor x, Tensor source_row, OptionalTensor slot_row) {
   expect_rank("permute", "x", x, 2);
   expect_rank("permute", "source_row", source_row, 1);
   Tensor out = empty(x, {source_row.size(0), x.size(1)}, x.scalar_type());
   const cadre_tensor x_view = view(x);
   const cadre_tensor source_view = view(source_row);
+  const OptionalView slot_view(slot_row);
   const cadre_tensor out_view = view(out);
   cadre_permute_args args;
   cadre_permute_args_init(&args, sizeof(args));
   args.x = &x_view;
   args.source_row = &source_view;
+  args.slot_row = slot_view.get();
   args.out = &out_view;
   run(cadre_permute, cadre_permute_workspace_size, args, x, CADRE_PRECISION_DEFAULT);
   return out;

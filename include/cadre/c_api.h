@@ -433,6 +433,7 @@ typedef struct cadre_permute_args {
   const cadre_tensor* source_row; /* [m] of i32 or i64 */
   const cadre_tensor* out;        /* [m, h] of x's type */
   const cadre_call_options* options;
+  const cadre_tensor* slot_row; /* [t, top_k], or NULL: with it a GPU reads every token once */
 } cadre_permute_args;
 
 CADRE_API void cadre_permute_args_init(cadre_permute_args* args, size_t struct_size);

@@ -31,12 +31,14 @@ Status to_cpp(const cadre_route_args* given, RouteArgs* args) {
 
 Status to_cpp(const cadre_permute_args* given, PermuteArgs* args) {
   cadre_permute_args c;
-  if (Status status = capi::read_struct("permute", given, sizeof(c), cadre_permute_args_init, &c);
+  constexpr size_t kOldest = offsetof(cadre_permute_args, slot_row);
+  if (Status status = capi::read_struct("permute", given, kOldest, cadre_permute_args_init, &c);
       !status.ok()) {
     return status;
   }
   args->x = capi::tensor(c.x);
   args->source_row = capi::tensor(c.source_row);
+  args->slot_row = capi::tensor(c.slot_row);
   args->out = capi::tensor(c.out);
   return capi::call_options("permute", c.options, &args->options);
 }

@@ -90,6 +90,7 @@ Status check_memory(const Launch& launch, const plan::RowCall& call, const CallO
                           [&](const PermuteArgs* args) {
                             checks.view("x", args->x);
                             checks.view("source_row", args->source_row);
+                            checks.view("slot_row", args->slot_row);
                             checks.view("out", args->out);
                           },
                           [&](const CombineArgs* args) {

@@ -47,7 +47,10 @@ class PassBuilder {
 
   Rows gather(std::string_view what, const TensorView& tokens, const TensorView& room) {
     const TensorView rows = as_type(room, tokens.dtype);
-    add(what, PermuteArgs{.x = tokens, .source_row = routing_.source_row, .out = rows});
+    add(what, PermuteArgs{.x = tokens,
+                          .source_row = routing_.source_row,
+                          .slot_row = routing_.slot_row,
+                          .out = rows});
     return {rows, {}};
   }
 

@@ -17,11 +17,13 @@ Failures empty_things(const Subject& subject, const DTypes& types);
 
 namespace permute {
 Failures copies_rows_by_index(const Subject& subject, const DTypes& types);
+Failures slots_change_nothing(const Subject& subject, const DTypes& types);
 Failures any_strides(const Subject& subject, const DTypes& types);
 }  // namespace permute
 
 namespace combine {
 Failures sums_weighted_rows(const Subject& subject, const DTypes& types);
+Failures long_rows_and_many_tokens(const Subject& subject, const DTypes& types);
 Failures dropped_slots_are_not_read(const Subject& subject, const DTypes& types);
 Failures any_strides(const Subject& subject, const DTypes& types);
 Failures tokens_are_batch_invariant(const Subject& subject, const DTypes& types);

@@ -60,6 +60,29 @@ TEST_P(RowFaults, PermuteGivesZerosForBadIndices) {
   }
 }
 
+TEST_P(RowFaults, PermuteStaysInsideWithBadSlots) {
+  GpuArray out{DType::kF32, {kSlots, kWidth}};
+  const std::vector<int64_t> from = hostile(kSlots, kTokens);
+  source.set(from);
+  slot.set(hostile(kSlots, kSlots));
+  out.upload();
+  ASSERT_TRUE(
+      permute(
+          context,
+          {.x = x.view(), .source_row = source.view(), .slot_row = slot.view(), .out = out.view()})
+          .ok());
+  expect_fault();
+  out.download();
+  EXPECT_TRUE(out.guards_intact());
+  for (int64_t row = 0; row < kSlots; ++row) {
+    const int64_t token = from[static_cast<size_t>(row)];
+    const bool good = token >= 0 && token < kTokens;
+    for (int64_t col = 0; col < kWidth; ++col) {
+      ASSERT_EQ(out.after(row * kWidth + col), good ? x.before(token * kWidth + col) : 0.0) << row;
+    }
+  }
+}
+
 TEST_P(RowFaults, CombineLeavesBadIndicesOut) {
   GpuArray out{DType::kF32, {kTokens, kWidth}};
   const std::vector<int64_t> indices = hostile(kSlots, kSlots);

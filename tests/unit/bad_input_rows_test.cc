@@ -190,6 +190,14 @@ TEST(BadInputRows, Permute) {
        "permute: out.shape = [8, 4], expected [source_row's length, x.h] = [8, 5]"},
       {[](A& a, Memory&) { a.out.dtype = DType::kI32; },
        "permute: out.dtype = i32, expected x.dtype = f32"},
+      {[](A& a, Memory& m) {
+         a.slot_row = i32(m.slot_row, {2, 4});
+       },
+       "permute: slot_row.shape[0] = 2, expected x.shape[0] = 4"},
+      {[](A& a, Memory& m) {
+         a.slot_row = f32(m.y, {kTokens, kTopK});
+       },
+       "permute: slot_row.dtype = f32, expected i32 or i64"},
       {[](A& a, Memory&) { a.out.strides[0] = 2; },
        "permute: out overlaps itself, expected every element at its own address"},
   });

@@ -40,6 +40,11 @@ struct IndexView {
   }
 
   /// i32 and i64 alone.
+  __device__ __forceinline__ int64_t row_at(int64_t row, int64_t col = 0) const {
+    const int64_t i = row * row_stride + col * col_stride;
+    return dtype == DType::kI64 ? static_cast<const int64_t*>(data)[i]
+                                : static_cast<const int32_t*>(data)[i];
+  }
   __device__ __forceinline__ void set(int64_t row, int64_t col, int64_t value) const {
     const int64_t i = row * row_stride + col * col_stride;
     if (dtype == DType::kI64) {
