@@ -264,6 +264,22 @@ Failures combine::sums_weighted_rows(const Subject& subject, const DTypes& types
   return failures;
 }
 
+Failures combine::long_rows_and_many_tokens(const Subject& subject, const DTypes& types) {
+  Random random(13);
+  Failures failures;
+  // More tokens than a GPU has warps: each of them adds the rows of several tokens.
+  const Routing many = random_routing(random, 6000, 3, 16, 0.05);
+  append(&failures, Rows(subject, types, many, {.width = 16}).check_combine());
+  append(&failures, Rows(subject, types, many, {.width = 16}).check_gradients());
+  for (int64_t top_k : {1, 7, 40}) {
+    const Routing routing = random_routing(random, 9, top_k, 5, 0.1);
+    append(&failures,
+           Rows(subject, types, routing, {.width = 2056, .residual = true}).check_combine());
+    append(&failures, Rows(subject, types, routing, {.width = 2056}).check_gradients());
+  }
+  return failures;
+}
+
 Failures combine::dropped_slots_are_not_read(const Subject& subject, const DTypes& types) {
   Random random(8);
   Failures failures;

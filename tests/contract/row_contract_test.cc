@@ -17,11 +17,13 @@ TEST_P(RouteContract, EmptyThings) { expect(route::empty_things); }
 CADRE_CONTRACT_SUITE(PermuteContract, "", row_types());
 
 TEST_P(PermuteContract, CopiesRowsByIndex) { expect(permute::copies_rows_by_index); }
+TEST_P(PermuteContract, SlotsChangeNothing) { expect(permute::slots_change_nothing); }
 TEST_P(PermuteContract, AnyStrides) { expect(permute::any_strides); }
 
 CADRE_CONTRACT_SUITE(CombineContract, "", row_types());
 
 TEST_P(CombineContract, SumsWeightedRows) { expect(combine::sums_weighted_rows); }
+TEST_P(CombineContract, LongRowsAndManyTokens) { expect(combine::long_rows_and_many_tokens); }
 TEST_P(CombineContract, DroppedSlotsAreNotRead) { expect(combine::dropped_slots_are_not_read); }
 TEST_P(CombineContract, AnyStrides) { expect(combine::any_strides); }
 TEST_P(CombineContract, TokensAreBatchInvariant) { expect(combine::tokens_are_batch_invariant); }
