@@ -6,7 +6,7 @@ except ModuleNotFoundError as error:
     raise ImportError("cadre.jax: JAX is not installed: pip install 'jax>=0.10'") from error
 
 # ruff: noqa: F401
-from . import ejkernel, megablox
+from . import ejkernel, expert_parallel, megablox
 from ._handlers import check, register
 from ._moe_mlp import grouped_mlp, moe_mlp
 from ._ops import bias_grad, gmm, grouped_linear, tgmm
@@ -16,6 +16,7 @@ __all__ = [
     "bias_grad",
     "check",
     "ejkernel",
+    "expert_parallel",
     "gmm",
     "grouped_linear",
     "grouped_mlp",
