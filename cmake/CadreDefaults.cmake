@@ -24,6 +24,10 @@ if(PROJECT_IS_TOP_LEVEL)
   if(CADRE_SANITIZE)
     add_compile_options(-fsanitize=${CADRE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     add_link_options(-fsanitize=${CADRE_SANITIZE})
+    # A third of the compile time, for what AddressSanitizer reports as soon as memory is touched.
+    if(CADRE_SANITIZE MATCHES "address" AND CADRE_SANITIZE MATCHES "undefined")
+      add_compile_options(-fno-sanitize=null,object-size,vptr)
+    endif()
   endif()
 endif()
 
