@@ -56,7 +56,8 @@ function(cadre_add_test name)
     add_test(NAME ${test}
       COMMAND ${name} --gtest_brief=1 "--gtest_output=xml:${PROJECT_BINARY_DIR}/test-results/${test}.xml"
       WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-    set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+    # The longest ones first, so that none of them runs alone at the end.
+    set_tests_properties(${test} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS}"
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${index}")
   endforeach()
 endfunction()
