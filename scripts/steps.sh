@@ -26,6 +26,37 @@ step() {
   echo "==== $name: $result in $spent"
 }
 
+# behind FUNCTION: runs a function of steps at the lowest priority while the script goes on. It gets the cores' time that
+# the other steps leave: while they install, configure, link and wait for their last test.
+behind() {
+  behind_folder=$(mktemp -d)
+  set -m # a process group of its own, which ends with this script
+  (
+    renice -n 19 "$BASHPID" >/dev/null
+    names=() results=()
+    "$1"
+    for i in "${!names[@]}"; do
+      printf '%s\t%s\n' "${names[$i]}" "${results[$i]}" >>"$behind_folder/steps"
+    done
+  ) >"$behind_folder/output" 2>&1 &
+  behind_pid=$!
+  set +m
+  trap 'kill -- "-$behind_pid" 2>/dev/null' EXIT
+}
+
+# Waits for the steps of `behind`, prints what they said and counts them with the others.
+collect_behind() {
+  local name result
+  wait "$behind_pid" || failed=1
+  trap - EXIT
+  cat "$behind_folder/output"
+  while IFS=$'\t' read -r name result; do
+    names+=("$name") results+=("$result")
+    if [[ $result == FAILED* ]]; then failed=1; fi
+  done <"$behind_folder/steps"
+  rm -rf "$behind_folder"
+}
+
 report_steps() {
   echo
   echo "==== Steps"

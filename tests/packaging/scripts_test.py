@@ -249,14 +249,30 @@ class Make(unittest.TestCase):
 
 
 class Steps(Tree):
-    def test_a_failed_step_is_named_and_the_others_run(self):
-        self.write("run.sh", "source scripts/steps.sh\nstep one true\nstep two false\nstep three echo third\nreport_steps\nexit $failed\n")
+    def run_steps(self, *lines):
+        """Exit status and output of a script of these lines."""
+        self.write("run.sh", "\n".join(["source scripts/steps.sh", *lines, "report_steps", "exit $failed", ""]))
         (self.root / "scripts").mkdir()
         shutil.copy(SCRIPTS / "steps.sh", self.root / "scripts")
         done = subprocess.run(["bash", "run.sh"], cwd=self.root, capture_output=True, text=True)
-        self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stdout, r"one +passed in \d+ s, \d+ s of CPU\n  two +FAILED in")
-        self.assertIn("third\n", done.stdout)
+        return done.returncode, done.stdout
+
+    def test_a_failed_step_is_named_and_the_others_run(self):
+        status, text = self.run_steps("step one true", "step two false", "step three echo third")
+        self.assertEqual(status, 1)
+        self.assertRegex(text, r"one +passed in \d+ s, \d+ s of CPU\n  two +FAILED in")
+        self.assertIn("third\n", text)
+
+    def test_steps_behind_the_others_count_and_are_printed_whole(self):
+        for command, expected in (("true", "passed"), ("false", "FAILED")):
+            with self.subTest(command):
+                shutil.rmtree(self.root / "scripts", ignore_errors=True)
+                status, text = self.run_steps(
+                    f"both() {{ step far echo 'from behind'; step near {command}; }}",
+                    "step first true", "behind both", "step front echo 'in front'", "collect_behind")
+                self.assertEqual(status, 0 if command == "true" else 1, text)
+                self.assertLess(text.index("in front"), text.index("from behind"))
+                self.assertRegex(text, rf"Steps\n  first +passed in .*\n  front +passed in .*\n  far +passed in .*\n  near +{expected} in")
 
 
 class RunTests(Tree):
