@@ -17,6 +17,21 @@ __device__ __forceinline__ double product(double a, double b) { return __dmul_rn
 __device__ __forceinline__ float sum_of(float a, float b) { return __fadd_rn(a, b); }
 __device__ __forceinline__ double sum_of(double a, double b) { return __dadd_rn(a, b); }
 
+/// Eight columns as they lie in memory.
+template <typename T>
+struct RawRun {
+  sm80::Vector16<T> parts[kRun * sizeof(T) / 16];
+
+  __device__ __forceinline__ T at(int i) const {
+    constexpr int kOfPart = 16 / static_cast<int>(sizeof(T));
+    return parts[i / kOfPart].values[i % kOfPart];
+  }
+  __device__ __forceinline__ void set(int i, T value) {
+    constexpr int kOfPart = 16 / static_cast<int>(sizeof(T));
+    parts[i / kOfPart].values[i % kOfPart] = value;
+  }
+};
+
 /// Over the 32 lanes of a warp, in pairs; all lanes get it.
 template <typename Compute>
 __device__ __forceinline__ Compute sum_of_lanes(Compute sum) {

@@ -51,21 +51,6 @@ struct Slot {
                   is_first_slot(args.owners, token, slot, row)) {}
 };
 
-/// Eight columns as they lie in memory.
-template <typename T>
-struct RawRun {
-  sm80::Vector16<T> parts[kRun * sizeof(T) / 16];
-
-  __device__ __forceinline__ T at(int i) const {
-    constexpr int kOfPart = 16 / static_cast<int>(sizeof(T));
-    return parts[i / kOfPart].values[i % kOfPart];
-  }
-  __device__ __forceinline__ void set(int i, T value) {
-    constexpr int kOfPart = 16 / static_cast<int>(sizeof(T));
-    parts[i / kOfPart].values[i % kOfPart] = value;
-  }
-};
-
 /// A lane's share of a slot's dot product, in columns ascending by 256; dy is written on the way.
 template <typename T, typename Compute>
 __device__ __forceinline__ Compute slot_in_vectors(const CombineGradArguments& args,
