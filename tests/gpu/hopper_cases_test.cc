@@ -47,7 +47,10 @@ TEST(HopperSubjects, EveryKernelOfGmmIsPinnedByOne) {
   std::set<std::string> kernels = hopper_kernels();
   EXPECT_FALSE(kernels.empty());
   std::erase_if(kernels, [](const std::string& name) {
-    return !name.starts_with("sm90/gmm") || name.ends_with("_gated");  // hopper_gated_test.cc
+    // hopper_activated_test.cc
+    const bool activated =
+        name.ends_with("_gated") || name.ends_with("_interleaved") || name.ends_with("_activated");
+    return !name.starts_with("sm90/gmm") || activated;
   });
   EXPECT_EQ(pinned, kernels);
 }
@@ -81,9 +84,14 @@ TEST_F(HopperChoice, EveryKernelIsChosenForSomeCall) {
       chosen.insert(kernel_of(c));
     }
   }
-  Case gated = sized(contract::gmm::basic(kBf16), {250, 250}, 64, 144);
-  gated.activation.kind = ActivationKind::kSwiglu;
-  chosen.insert(kernel_of(gated));
+  for (const Activation& activation :
+       {Activation{.kind = ActivationKind::kSwiglu},
+        Activation{.kind = ActivationKind::kSwiglu, .layout = GateLayout::kInterleaved},
+        Activation{.kind = ActivationKind::kRelu2}}) {
+    Case c = sized(contract::gmm::basic(kBf16), {250, 250}, 64, 144);
+    c.activation = activation;
+    chosen.insert(kernel_of(c));
+  }
   EXPECT_EQ(chosen, hopper_kernels());
 }
 

@@ -14,7 +14,8 @@ void expect_name_says_tile(const ShapeFacts& facts, std::string_view op) {
   const bool is_gmm = op == "gmm";
   const std::string tile = std::to_string(is_gmm ? facts.width : facts.rows_a) + "x" +
                            std::to_string(is_gmm ? facts.rows_a : facts.width);
-  const std::string suffix = facts.gated ? "_gated" : "";
+  constexpr std::string_view kSuffixes[] = {"", "_gated", "_interleaved", "_activated"};
+  const std::string suffix(kSuffixes[static_cast<size_t>(facts.activation)]);
   const std::string begin = "sm90/" + std::string(op) + "_" + tile + suffix;
   EXPECT_TRUE(facts.name == begin || facts.name == begin + "_c") << facts.name << " has " << tile;
   EXPECT_GE(facts.stages, 3) << facts.name;
@@ -33,14 +34,15 @@ TEST(HopperShapes, ChosenOneTakesTheOutputOnAtMostEverySm) {
     for (const int64_t k : {1, 768, 3072, 3073, 14336}) {
       for (const bool f32 : {false, true}) {
         for (const bool c : {false, true}) {
-          for (const bool gated : {false, true}) {
-            if (gated && (f32 || c)) continue;
+          for (const ActivationForm form : {ActivationForm::kNone, ActivationForm::kHalves,
+                                            ActivationForm::kPairs, ActivationForm::kEach}) {
+            if (form != ActivationForm::kNone && (f32 || c)) continue;
             const GmmExtent extent = {.m = rows * 8,
                                       .n = 200,
                                       .k = k,
                                       .num_groups = 8,
                                       .average_rows = 0,
-                                      .output = {.is_f32 = f32, .has_c = c, .gated = gated}};
+                                      .output = {.is_f32 = f32, .has_c = c, .activation = form}};
             const GmmConfig config = choose_gmm_config(extent, kSms);
             EXPECT_TRUE(takes_output(config.shape, extent.output))
                 << facts_of(config.shape).name << ", rows " << rows << ", k " << k;

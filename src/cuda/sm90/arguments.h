@@ -25,17 +25,20 @@ struct GroupFactor {
   FactorVector per_group{};  ///< [num_local]
 };
 
-/// An activation with a gate, of gate g and up part u: both are clamped (g from above alone), then
-/// g * sigmoid(g * (linear + cubic * g^2)) * (u + up_offset). x + -0 is x for every x.
-struct GateArguments {
+enum class ActivationFunction : int { kSigmoid, kNormal, kSquare };
+
+/// An activation of gate g and up part u; without a gate g is the sum, and u is 1. kSigmoid: both
+/// are clamped (g from above alone), then g * sigmoid(g * (linear + cubic * g^2)) * (u +
+/// up_offset); x + -0 is x for every x. kNormal: g * (the normal distribution at g) * u. kSquare:
+/// max(g, 0)^2.
+struct ActivationArguments {
+  ActivationFunction function = ActivationFunction::kSigmoid;
   float limit = 0.0f;
   float linear = 1.0f;
   float cubic = 0.0f;
   float up_offset = -0.0f;
   bool is_cubic = false;
-  bool writes_input = false;   ///< the pre-activation, through GmmArguments::input_maps
-  int64_t part_stride = 0;     ///< columns of rhs from a gate to its up part
-  int64_t feature_stride = 1;  ///< and from a gate to the next
+  bool writes_input = false;  ///< the pre-activation, through GmmArguments::input_maps
 };
 
 /// out[r] = row_scale[r] * (alpha_g * acc + bias_scale[r] * bias_g) + beta_g * C[r]; an absent
@@ -52,17 +55,20 @@ struct EpilogueArguments {
   void* const* bias_list = nullptr;  ///< or at bias_list[g]; bias.data is then not used
   FactorVector row_scale{};          ///< [m]
   FactorVector bias_scale{};         ///< [m]
-  GateArguments gate{};              ///< of kernels with a gate
+  ActivationArguments activation{};  ///< of kernels with one
 };
 
 struct GmmArguments {
   CUtensorMap tokens_map;           ///< lhs, 2-D {k, m}, boxes of kTokenBox rows
   CUtensorMap tokens_rest_maps[3];  ///< the same with boxes of 16, 32 and 48 rows
-  /// rhs, 3-D {k, n, g} or {n, k, g}; with a gate 4-D {k, n, 2, g} or {n, k, 2, g}.
+  /// rhs, 3-D {k, n, g} or {n, k, g}; gates and up parts half a row apart: 4-D {k, n, 2, g} or
+  /// {n, k, 2, g}.
   CUtensorMap weights_map;
-  CUtensorMap out_map;        ///< out, ragged 4-D
-  CUtensorMap c_map;          ///< C, ragged 4-D; only with has_c
-  CUtensorMap input_maps[2];  ///< gates and up parts of the pre-activation, ragged 4-D
+  CUtensorMap out_map;  ///< out, ragged 4-D
+  CUtensorMap c_map;    ///< C, ragged 4-D; only with has_c
+  /// The pre-activation, ragged 4-D: all of it, or where they are half a row apart gates and up
+  /// parts.
+  CUtensorMap input_maps[2];
   /// Lists: a map for each local group in device memory, instead of the one above.
   const CUtensorMap* weights_maps = nullptr;
   const CUtensorMap* out_maps = nullptr;

@@ -87,40 +87,55 @@ int64_t out_columns(const plan::Problem& problem) {
   return problem.n / problem.epilogue.activation.columns();
 }
 
+ActivationForm form_of(const Activation& activation) {
+  if (activation.kind == ActivationKind::kNone) return ActivationForm::kNone;
+  if (!activation.gated()) return ActivationForm::kEach;
+  return activation.layout == GateLayout::kInterleaved ? ActivationForm::kPairs
+                                                       : ActivationForm::kHalves;
+}
+
 /// Why the epilogue doesn't apply the activation; empty when it does.
 std::string refuse_activation(const plan::Problem& problem, bool rows_of_k) {
   const Activation& activation = problem.epilogue.activation;
   const plan::OperandLayout& preactivation = problem.epilogue.preactivation;
-  const bool interleaved = activation.layout == GateLayout::kInterleaved;
-  if (activation.kind != ActivationKind::kSwiglu && activation.kind != ActivationKind::kGegluTanh &&
-      activation.kind != ActivationKind::kClampedSwiglu) {
-    return "the epilogue applies swiglu, geglu (tanh) and clamped swiglu alone";
-  }
   if (problem.out.dtype != problem.lhs.dtype) return "an activation's result has lhs's type";
-  if (out_columns(problem) % 8 != 0) return "half of rhs.n must be a multiple of 8";
-  if (interleaved && !rows_of_k) return "interleaved gates must be rows of rhs";
+  if (out_columns(problem) % 8 != 0) {
+    return "an activation's result must have a multiple of 8 columns";
+  }
+  if (activation.kind == ActivationKind::kGegluErf &&
+      !takes_normal(form_of(activation), rows_of_k)) {
+    return "geglu (erf) of concatenated gates needs rhs [g, n, k]";
+  }
   if (!preactivation.given()) return {};
-  if (interleaved) return "writes no interleaved pre-activation";
   if (preactivation.col_stride != 1) return "preactivation: rows aren't contiguous";
   return refuse_operand("preactivation", preactivation, {problem.n, preactivation.row_stride});
 }
 
-GateArguments gate_arguments(const Activation& activation, int64_t columns) {
-  GateArguments gate{.limit = std::numeric_limits<float>::infinity()};
-  const bool interleaved = activation.layout == GateLayout::kInterleaved;
-  gate.part_stride = interleaved ? 1 : columns;
-  gate.feature_stride = interleaved ? 2 : 1;
-  if (activation.kind == ActivationKind::kGegluTanh) {
-    gate.is_cubic = true;
-    gate.linear = kGeluTwice<float>;
-    gate.cubic = kGeluCubic<float>;
+ActivationArguments activation_arguments(const Activation& activation) {
+  ActivationArguments args{.limit = std::numeric_limits<float>::infinity()};
+  switch (activation.kind) {
+    case ActivationKind::kGeluTanh:
+    case ActivationKind::kGegluTanh:
+      args.is_cubic = true;
+      args.linear = kGeluTwice<float>;
+      args.cubic = kGeluCubic<float>;
+      break;
+    case ActivationKind::kGeluErf:
+    case ActivationKind::kGegluErf:
+      args.function = ActivationFunction::kNormal;
+      break;
+    case ActivationKind::kRelu2:
+      args.function = ActivationFunction::kSquare;
+      break;
+    case ActivationKind::kClampedSwiglu:
+      args.limit = static_cast<float>(activation.limit);
+      args.linear = static_cast<float>(activation.alpha);
+      args.up_offset = static_cast<float>(activation.up_offset);
+      break;
+    default:  // silu and swiglu
+      break;
   }
-  if (activation.kind == ActivationKind::kClampedSwiglu) {
-    gate.limit = static_cast<float>(activation.limit);
-    gate.linear = static_cast<float>(activation.alpha);
-    gate.up_offset = static_cast<float>(activation.up_offset);
-  }
-  return gate;
+  return args;
 }
 
 std::string refuse(const plan::Problem& problem) {
@@ -175,7 +190,7 @@ GmmExtent extent_of(const plan::Problem& problem) {
           .average_rows = problem.average_rows,
           .output = {.is_f32 = problem.out.dtype == DType::kF32,
                      .has_c = problem.epilogue.has_beta,
-                     .gated = problem.epilogue.activation.gated()}};
+                     .activation = form_of(problem.epilogue.activation)}};
 }
 
 EpilogueArguments epilogue_arguments(const plan::Operands& operands, cuda::CarriedWords* words) {
@@ -222,7 +237,7 @@ class GmmFamily final : public cuda::KernelFamily {
   Status configure(const plan::Problem& problem, const cuda::DeviceProperties& device,
                    const char* pinned, plan::Config* config) const override {
     const GmmExtent extent = extent_of(problem);
-    if (pinned == nullptr && extent.output.gated && problem.average_rows <= kFewRows) {
+    if (pinned == nullptr && problem.epilogue.activates() && problem.average_rows <= kFewRows) {
       return Status::unsupported("with few rows the activation follows the product");
     }
     const GmmShapeKind shape =
@@ -269,8 +284,8 @@ class GmmFamily final : public cuda::KernelFamily {
     call.epilogue = epilogue_arguments(operands, &words);
     call.epilogue.has_c = problem.epilogue.has_beta;
     if (problem.epilogue.activates()) {
-      call.epilogue.gate = gate_arguments(problem.epilogue.activation, call.n);
-      call.epilogue.gate.writes_input = problem.epilogue.preactivation.given();
+      call.epilogue.activation = activation_arguments(problem.epilogue.activation);
+      call.epilogue.activation.writes_input = problem.epilogue.preactivation.given();
       call.preactivation = operands.epilogue.preactivation.data;
       call.preactivation_stride = problem.epilogue.preactivation.row_stride;
     }

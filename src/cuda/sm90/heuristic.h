@@ -13,7 +13,7 @@ namespace cadre::sm90 {
 struct GmmOutput {
   bool is_f32 = false;
   bool has_c = false;
-  bool gated = false;  ///< an activation with a gate
+  ActivationForm activation = ActivationForm::kNone;
 };
 
 struct GmmConfig {
@@ -33,7 +33,7 @@ inline constexpr int64_t kFewRows = 48;
 constexpr bool takes_output(GmmShapeKind shape, const GmmOutput& output) {
   const ShapeFacts& facts = facts_of(shape);
   return (!output.is_f32 || facts.writes_f32) && (!output.has_c || facts.reads_c) &&
-         output.gated == facts.gated;
+         output.activation == facts.activation;
 }
 
 /// One for each multiprocessor, fewer when there can't be that many tiles.
@@ -46,6 +46,17 @@ constexpr int gmm_ctas(const GmmExtent& extent, GmmShapeKind shape, int sm_count
   return static_cast<int>(std::min<int64_t>(tiles, sm_count));
 }
 
+constexpr GmmShapeKind activated_shape(ActivationForm form) {
+  switch (form) {
+    case ActivationForm::kHalves:
+      return GmmShapeKind::kHalves;
+    case ActivationForm::kPairs:
+      return GmmShapeKind::kPairs;
+    default:
+      return GmmShapeKind::kEach;
+  }
+}
+
 constexpr GmmConfig choose_gmm_config(const GmmExtent& extent, int sm_count) {
   // Measured on an H200: in turn wins by 3 to 6 % at K = 768 to 2880 and loses up to 3 % at 4096
   // and more (docs/kernels.md).
@@ -54,11 +65,11 @@ constexpr GmmConfig choose_gmm_config(const GmmExtent& extent, int sm_count) {
   const int64_t rows =
       extent.average_rows > 0 ? extent.average_rows : (extent.m + groups - 1) / groups;
   GmmConfig config;
-  // Few rows: bound by reading the weights. A narrow tile leaves room for eight stages of 16 KB of
-  // them in flight.
-  if (extent.output.gated) {
-    config.shape = GmmShapeKind::kGated;
+  if (extent.output.activation != ActivationForm::kNone) {
+    config.shape = activated_shape(extent.output.activation);
   } else if (rows <= kFewRows) {
+    // Few rows: bound by reading the weights. A narrow tile leaves room for eight stages of 16 KB
+    // of them in flight.
     config.shape = GmmShapeKind::kNarrow;
   } else if (extent.output.has_c || extent.output.is_f32 || extent.k <= kShortK) {
     // What it takes to finish a tile is hidden behind the other warpgroup's products.

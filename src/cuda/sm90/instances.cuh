@@ -18,7 +18,12 @@ template <typename Op>
 Instance<typename Op::Arguments> turn_instance() {
   return {.kernel = &turn_kernel<Op>,
           .shared_bytes = sizeof(TurnStorage<Op>),
-          .gated = Op::Traits::kGated};
+          .activation = Op::Traits::kActivation};
+}
+
+template <typename T, ptx::Major kWeights, ActivationForm kForm>
+GmmInstance activated_instance() {
+  return turn_instance<GmmInTurn<GmmTraits<T, kWeights, ActivatedShape<kForm>>>>();
 }
 
 template <typename T, ptx::Major kWeights>
@@ -30,8 +35,12 @@ GmmInstance gmm_instance_of(GmmShapeKind shape) {
       return turn_instance<GmmInTurn<GmmTraits<T, kWeights, TurnShape>>>();
     case GmmShapeKind::kTurnWithC:
       return turn_instance<GmmInTurn<GmmTraits<T, kWeights, TurnShapeWithC>>>();
-    case GmmShapeKind::kGated:
-      return turn_instance<GmmInTurn<GmmTraits<T, kWeights, GatedShape>>>();
+    case GmmShapeKind::kHalves:
+      return activated_instance<T, kWeights, ActivationForm::kHalves>();
+    case GmmShapeKind::kPairs:
+      return activated_instance<T, kWeights, ActivationForm::kPairs>();
+    case GmmShapeKind::kEach:
+      return activated_instance<T, kWeights, ActivationForm::kEach>();
     case GmmShapeKind::kNarrow:
       return shared_instance<GmmTraits<T, kWeights, NarrowShape>>();
     default:

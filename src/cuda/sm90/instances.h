@@ -14,7 +14,7 @@ struct Instance {
   void (*kernel)(Arguments) = nullptr;
   size_t shared_bytes = 0;
   bool streams = false;  ///< Traits::kStreams
-  bool gated = false;    ///< Traits::kGated
+  ActivationForm activation = ActivationForm::kNone;
 };
 using GmmInstance = Instance<GmmArguments>;
 using TgmmInstance = Instance<TgmmArguments>;

@@ -71,7 +71,7 @@ struct GmmCall {
   void* const* rhs_list = nullptr;
   void* const* out_list = nullptr;
   void* const* c_list = nullptr;
-  void* preactivation = nullptr;  ///< with epilogue.gate.writes_input: [m, 2n], gates first
+  void* preactivation = nullptr;  ///< with epilogue.activation.writes_input: as wide as rhs
   int64_t preactivation_stride = 0;
   int64_t list_rows = INT32_MAX;  ///< rows that every matrix of the lists of out and C holds
   cuda::GroupInputs groups;

@@ -15,7 +15,8 @@ constexpr size_t kListVerdictBytes = 256;
 // Whether the epilogue is more than a rounding of the accumulator.
 bool has_factors(const EpilogueArguments& e) {
   return e.alpha.per_group.data != nullptr || e.alpha.value != 1.0f || e.bias.data != nullptr ||
-         e.bias_list != nullptr || e.row_scale.data != nullptr || e.has_c;
+         e.bias_list != nullptr || e.row_scale.data != nullptr || e.has_c ||
+         e.activation.function == ActivationFunction::kNormal;  // activated_chunks.cuh
 }
 
 bool has_row_factors(const EpilogueArguments& e) {
@@ -34,26 +35,23 @@ const void* base_or_any(const void* base, void* const* list) {
   return list == nullptr ? base : reinterpret_cast<const void*>(uintptr_t{1} << 20);
 }
 
-/// Gates and up parts as two planes of a 4-D map, wherever each of them lies.
-cuda::TensorMapSpec gated_weights_spec(const GmmCall& call, const cuda::StackedShape& all) {
-  const GateArguments& gate = call.epilogue.gate;
+/// Gates and up parts half a row apart as two planes of a 4-D map.
+cuda::TensorMapSpec halves_spec(const GmmCall& call, const cuda::StackedShape& all) {
   const auto n = static_cast<uint64_t>(call.n);
   const auto k = static_cast<uint64_t>(call.k);
   constexpr uint64_t kSize = 2;
   const bool rows_of_k = call.transposed_rhs;
-  const uint64_t to_up = static_cast<uint64_t>(gate.part_stride) * (rows_of_k ? all.row_stride : 1);
-  const uint64_t to_row =
-      all.row_stride * (rows_of_k ? static_cast<uint64_t>(gate.feature_stride) : 1);
   return {.base = base_or_any(call.rhs, call.rhs_list),
           .type = map_type(call.element),
           .rank = 4,
           .dims = {rows_of_k ? k : n, rows_of_k ? n : k, 2, all.groups},
-          .strides_bytes = {to_row * kSize, to_up * kSize, all.group_stride * kSize},
+          .strides_bytes = {all.row_stride * kSize, n * (rows_of_k ? all.row_stride : 1) * kSize,
+                            all.group_stride * kSize},
           .box = {64, 64, 1, 1}};
 }
 
 cuda::TensorMapSpec weights_spec(const GmmCall& call, const GmmInstance& instance) {
-  const auto n = static_cast<uint64_t>(call.n);
+  const auto n = static_cast<uint64_t>(call.n * columns_of(instance.activation));
   const auto k = static_cast<uint64_t>(call.k);
   const bool list = call.rhs_list != nullptr;
   const bool single = list || call.groups.num_local == 1;  // then any stride will do
@@ -63,7 +61,7 @@ cuda::TensorMapSpec weights_spec(const GmmCall& call, const GmmInstance& instanc
       .columns = call.transposed_rhs ? k : n,
       .group_stride = static_cast<uint64_t>(single ? 8 : call.rhs_group_stride),
       .row_stride = static_cast<uint64_t>(call.rhs_row_stride)};
-  if (instance.gated) return gated_weights_spec(call, shape);
+  if (instance.activation == ActivationForm::kHalves) return halves_spec(call, shape);
   cuda::TensorMapSpec spec =
       cuda::stacked_map(base_or_any(call.rhs, call.rhs_list), map_type(call.element), shape,
                         {call.transposed_rhs ? 128u : 64u, 64});
@@ -90,10 +88,14 @@ bool encode_maps(const GmmCall& call, const GmmInstance& instance, GmmArguments*
   // A map needs a column; without a whole vector of 16 bytes this one is never used.
   const int64_t columns = std::max<int64_t>(args->whole_columns, 1);
   ok = ok && encode_tensor_map(rows_spec(call, out, call.out_stride, columns), &args->out_map);
-  for (int part = 0; call.epilogue.gate.writes_input && part < 2; ++part) {
-    const char* base = static_cast<const char*>(call.preactivation) + part * call.n * 2;
-    ok = ok && encode_tensor_map(rows_spec(call, base, call.preactivation_stride, call.n),
-                                 &args->input_maps[part]);
+  if (call.epilogue.activation.writes_input) {
+    const bool halves = instance.activation == ActivationForm::kHalves;
+    const int64_t columns_of_map = call.n * (halves ? 1 : columns_of(instance.activation));
+    for (int part = 0; part < (halves ? 2 : 1); ++part) {
+      const char* base = static_cast<const char*>(call.preactivation) + part * call.n * 2;
+      ok = ok && encode_tensor_map(rows_spec(call, base, call.preactivation_stride, columns_of_map),
+                                   &args->input_maps[part]);
+    }
   }
   if (call.epilogue.has_c) {
     const void* c = base_or_any(call.c, call.c_list);

@@ -19,6 +19,24 @@ inline constexpr int kChunkTokens = 64;  // 16-bit output leaves in chunks of 64
 inline constexpr int kChunkBytes = 8192;
 inline constexpr int kSharedBytes = 232448;  // what a CTA may have
 
+// What an activation in the epilogue makes its results of.
+enum class ActivationForm : int {
+  kNone,    // there is none
+  kHalves,  // a gate, and the up part half a row of rhs further
+  kPairs,   // a gate, and the up part beside it
+  kEach,    // one sum
+};
+/// Columns of rhs for each column of out.
+constexpr int columns_of(ActivationForm form) {
+  return form == ActivationForm::kHalves || form == ActivationForm::kPairs ? 2 : 1;
+}
+
+/// Whether gelu with erf is among a kernel's activations. `rows_of_k`: rhs is [g, n, k]. The one
+/// kernel that can't has no registers left for it.
+constexpr bool takes_normal(ActivationForm form, bool rows_of_k) {
+  return form != ActivationForm::kHalves || rows_of_k;
+}
+
 // kSharers: warpgroups that share a tile; kBlocks: 64-row blocks of operand A for each of them;
 // kWidth: operand B of the widest tile, tokens (gmm) or columns of out (tgmm); kRingSlots: tiles
 // from the one that is claimed to the one stored; kReadsC and kWritesF32: what the epilogue takes.
@@ -30,7 +48,7 @@ struct SharedShape {
   static constexpr int kSharers = kConsumers;
   static constexpr int kRingSlots = 2;
   static constexpr bool kStreams = false;
-  static constexpr bool kGated = false;
+  static constexpr ActivationForm kActivation = ActivationForm::kNone;
 };
 struct LargeShape : SharedShape {  // the fewest bytes into the multiprocessor: 3 x 56 KB
   static constexpr int kBlocks = 2;
@@ -68,7 +86,7 @@ struct NarrowShape : SharedShape {  // 8 x 24 KB
 struct TurnShape {
   static constexpr int kSharers = 1;
   static constexpr bool kStreams = false;
-  static constexpr bool kGated = false;
+  static constexpr ActivationForm kActivation = ActivationForm::kNone;
   static constexpr int kBlocks = 2;
   static constexpr int kWidth = 192;
   static constexpr int kRingSlots = 4;
@@ -84,9 +102,11 @@ struct TurnShapeWithC : TurnShape {
   static constexpr int kInputs = 2;  // so that the next tile's C doesn't wait for this one's end
   static constexpr bool kReadsC = true;
 };
-// Block 0 of a tile is 64 gates, block 1 their up parts: an activation finds both in one thread.
-struct GatedShape : TurnShape {
-  static constexpr bool kGated = true;
+// With an activation. kHalves: block 0 of a tile is 64 gates, block 1 their up parts, so that one
+// thread has both. kPairs: they are neighbouring rows of a block, in lanes four apart.
+template <ActivationForm kForm>
+struct ActivatedShape : TurnShape {
+  static constexpr ActivationForm kActivation = kForm;
   static constexpr bool kWritesF32 = false;
 };
 struct TgmmShape : TurnShape {
@@ -106,26 +126,40 @@ struct ShapeFacts {
   int stages;
   bool reads_c;
   bool writes_f32;
-  bool gated;
+  ActivationForm activation;
 };
 template <typename Shape>
 constexpr ShapeFacts facts_of(std::string_view name) {
   return {.name = name,
-          .rows_a = Shape::kSharers * Shape::kBlocks * kBlockRows / (Shape::kGated ? 2 : 1),
+          .rows_a = Shape::kSharers * Shape::kBlocks * kBlockRows / columns_of(Shape::kActivation),
           .width = Shape::kWidth,
           .stages = Shape::kStages,
           .reads_c = Shape::kReadsC,
           .writes_f32 = Shape::kWritesF32,
-          .gated = Shape::kGated};
+          .activation = Shape::kActivation};
 }
 
-enum class GmmShapeKind : int { kLarge, kTurn, kTurnWithC, kGeneral, kNarrow, kGated };
+enum class GmmShapeKind : int {
+  kLarge,
+  kTurn,
+  kTurnWithC,
+  kGeneral,
+  kNarrow,
+  kHalves,
+  kPairs,
+  kEach
+};
 
 /// By GmmShapeKind.
-inline constexpr std::array<ShapeFacts, 6> kGmmShapes = {
-    facts_of<LargeShape>("sm90/gmm_192x256"),       facts_of<TurnShape>("sm90/gmm_192x128"),
-    facts_of<TurnShapeWithC>("sm90/gmm_192x128_c"), facts_of<GeneralShape>("sm90/gmm_256x128"),
-    facts_of<NarrowShape>("sm90/gmm_64x128"),       facts_of<GatedShape>("sm90/gmm_192x64_gated")};
+inline constexpr std::array<ShapeFacts, 8> kGmmShapes = {
+    facts_of<LargeShape>("sm90/gmm_192x256"),
+    facts_of<TurnShape>("sm90/gmm_192x128"),
+    facts_of<TurnShapeWithC>("sm90/gmm_192x128_c"),
+    facts_of<GeneralShape>("sm90/gmm_256x128"),
+    facts_of<NarrowShape>("sm90/gmm_64x128"),
+    facts_of<ActivatedShape<ActivationForm::kHalves>>("sm90/gmm_192x64_gated"),
+    facts_of<ActivatedShape<ActivationForm::kPairs>>("sm90/gmm_192x64_interleaved"),
+    facts_of<ActivatedShape<ActivationForm::kEach>>("sm90/gmm_192x128_activated")};
 
 constexpr const ShapeFacts& facts_of(GmmShapeKind kind) {
   return kGmmShapes[static_cast<size_t>(kind)];

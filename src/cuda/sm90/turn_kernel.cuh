@@ -10,7 +10,7 @@
 
 #include "cuda/ptx/warp.cuh"
 #include "cuda/sm90/arguments.h"
-#include "cuda/sm90/epilogue/gated_chunks.cuh"
+#include "cuda/sm90/epilogue/activated_chunks.cuh"
 #include "cuda/sm90/epilogue/gmm_chunks.cuh"
 #include "cuda/sm90/epilogue/tgmm_chunks.cuh"
 #include "cuda/sm90/mma/k_loop.cuh"
@@ -58,7 +58,8 @@ struct GmmInTurn : Traits_ {
   using Traits = Traits_;
   using Arguments = GmmArguments;
   using Tile = sm90::Tile;
-  using Chunks = std::conditional_t<Traits::kGated, GatedChunks, GmmChunks>;
+  static constexpr bool kActivates = Traits::kActivation != ActivationForm::kNone;
+  using Chunks = std::conditional_t<kActivates, ActivatedChunks<Traits::kActivation>, GmmChunks>;
   template <typename Storage>
   using Source = GmmSource<Traits, Storage>;
   static constexpr bool kLoadsInputs = true;
@@ -106,8 +107,8 @@ struct GmmInTurn : Traits_ {
     const bool factors = has_products(tile) && args.epilogue.has_factors;
     if (factors)
       ptx::mbarrier_wait(ptx::shared_address(&shared.inputs.full[slot]), cursor.parity());
-    if constexpr (Traits::kGated) {
-      finish_gated_tile<Traits>(shared, args, tile, shared.inputs.tiles[slot], chunks, acc);
+    if constexpr (kActivates) {
+      finish_activated_tile<Traits>(shared, args, tile, shared.inputs.tiles[slot], chunks, acc);
     } else {
       finish_gmm_tile<Traits>(shared, args, tile, shared.inputs.tiles[slot], chunks, acc);
     }

@@ -162,18 +162,15 @@ class LoadedFactors {
   static constexpr int kTokensAhead = Traits::kTokens < 192 ? Traits::kTokens : 192;
   static constexpr int kFeatures = Traits::kRowsA / 32;  // a lane's
 
-  // The group's bias, which begins at `begin`; with a gate first that of the gates.
+  // The group's bias, which begins at `begin`; where gates are a block, first that of the gates.
   __device__ __forceinline__ void read_bias(const GmmArguments& args, const Tile& tile,
                                             FactorVector bias, int64_t begin) {
-    constexpr int kParts = Traits::kGated ? 2 : 1;
-    int64_t to_up = 0;
-    if constexpr (Traits::kGated) {
-      to_up = args.epilogue.gate.part_stride * bias.stride;
-      bias.stride *= args.epilogue.gate.feature_stride;
-    }
-    begin += tile.feature * bias.stride;
-    read_factors<kFeatures, kFeatures / kParts>(bias, begin, threadIdx.x % 32,
-                                                args.n - tile.feature, bias_, to_up);
+    constexpr bool kHalves = Traits::kActivation == ActivationForm::kHalves;
+    constexpr int kColumns = kHalves ? 1 : columns_of(Traits::kActivation);
+    begin += tile.feature * kColumns * bias.stride;
+    read_factors<kFeatures, kFeatures / (kHalves ? 2 : 1)>(
+        bias, begin, threadIdx.x % 32, (args.n - tile.feature) * kColumns, bias_,
+        kHalves ? args.n * bias.stride : 0);
   }
 
   LoadedRows<kTokensAhead / 32> rows_;

@@ -4,15 +4,15 @@
 //   deferred.cuh     gmm, 16 bits: wait in registers, leave while the next tile's products run
 //   at_once.cuh      gmm, 16 bits or fp32: through a warpgroup's own chunk buffers when a tile ends
 //   gmm_chunks.cuh   gmm in turn: transposed into the ring of chunks
-//   gated_chunks.cuh the same with an activation of gates and up parts
+//   activated_chunks.cuh the same with an activation
 //   tgmm_chunks.cuh  tgmm: as they are into the ring of chunks
 //
 // A transform is made for one of a thread's two-row slices of a block of operand A (`feature`: its
 // first row in the tile, the other one is 8 further) and called with a sum, h (0 or 1: which of the
 // two rows) and the factors of the sum's token. Rows<n> are those of n 8-token groups, read
 // together and before the first result is written: shared memory answers after some 30 cycles, and
-// the compiler moves no read before a write. C is added after it (add_c). An activation with a
-// gate takes what a transform made of the sums of two blocks (activate).
+// the compiler moves no read before a write. C is added after it (add_c). An activation takes what
+// transforms made of a gate's sum and of its up part's.
 #pragma once
 
 #include "core/activation_math.h"
@@ -106,15 +106,30 @@ struct GroupFactors : RowFactors {
   };
 };
 
-// An activation with a gate; see GateArguments. In the order of core/activation_math.h, so that a
-// pass of its own (cuda/rows/activate.cu) gives the same bits.
-__device__ __forceinline__ float activate(const GateArguments& gate, float g, float u) {
-  g = g > gate.limit ? gate.limit : g;
-  u = u < -gate.limit ? -gate.limit : u;
-  u = u > gate.limit ? gate.limit : u;
-  const float inner = gate.is_cubic ? g * (gate.linear + gate.cubic * (g * g)) : gate.linear * g;
-  return g * sigmoid_of(inner) * (u + gate.up_offset);
-}
+// The activations; see ActivationArguments. In the order of core/activation_math.h, so that a pass
+// of its own (cuda/rows/activate.cu) gives the same bits.
+struct SigmoidGate {
+  const ActivationArguments& args;
+  __device__ __forceinline__ float operator()(float g, float u) const {
+    g = g > args.limit ? args.limit : g;
+    u = u < -args.limit ? -args.limit : u;
+    u = u > args.limit ? args.limit : u;
+    const float inner = args.is_cubic ? g * (args.linear + args.cubic * (g * g)) : args.linear * g;
+    return g * sigmoid_of(inner) * (u + args.up_offset);
+  }
+};
+
+struct NormalGate {
+  __device__ __forceinline__ float operator()(float g, float u) const {
+    return g * normal_at(g).below * u;
+  }
+};
+
+struct SquareGate {
+  __device__ __forceinline__ float operator()(float g, float u) const {
+    return gate_function<ActivationKind::kRelu2>(g).value * u;
+  }
+};
 
 __device__ __forceinline__ float add_c(float beta, float c, float value) {
   return fmaf(beta, c, value);

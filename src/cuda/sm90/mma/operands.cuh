@@ -30,7 +30,7 @@ using Accumulators = float[Traits::kBlocks][Traits::kWidth / 2];
 // gmm: weights [features, K] or [K, features] as operand A, tokens as operand B.
 template <typename T, ptx::Major kWeights, typename Shape>
 struct GmmTraits : Products<T, kWeights, ptx::Major::kK, Shape> {
-  static constexpr int kFeatures = GmmTraits::kRowsA / (Shape::kGated ? 2 : 1);  // of out
+  static constexpr int kFeatures = GmmTraits::kRowsA / columns_of(Shape::kActivation);  // of out
   static constexpr int kTokens = Shape::kWidth;
 };
 

@@ -58,12 +58,12 @@ class GmmSource {
   }
 
   // Weights as blocks of 64 features: two with each box of rows of K, one with each box of rows of
-  // features. With a gate: a block of gates and one of their up parts.
+  // features. Gates and up parts half a row apart: a block of each.
   __device__ __forceinline__ void load_a(uint32_t to, uint32_t full, int block) const {
     constexpr bool kRowsOfK = Traits::kMajorA == ptx::Major::kK;
     constexpr int kBoxBlocks = kRowsOfK ? 2 : 1;
     const int k = block * Traits::kTileK;
-    if constexpr (Traits::kGated) {
+    if constexpr (Traits::kActivation == ActivationForm::kHalves) {
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
         ptx::tma_load_4d(to + part * kBlockBytes, map_, full, ptx::kEvictNormal,
@@ -71,8 +71,8 @@ class GmmSource {
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < Traits::kFeatures / kBlockRows; i += kBoxBlocks) {
-        const int feature = tile_.feature + i * kBlockRows;
+      for (int i = 0; i < Traits::kRowsA / kBlockRows; i += kBoxBlocks) {
+        const int feature = tile_.feature * columns_of(Traits::kActivation) + i * kBlockRows;
         ptx::tma_load_3d(to + i * kBlockBytes, map_, full, ptx::kEvictNormal,
                          kRowsOfK ? k : feature, kRowsOfK ? feature : k, group_);
       }
