@@ -47,8 +47,11 @@ Status no_such_kernel(const char* pinned) {
   return Status::invalid(text("has no kernel \"", pinned, "\", only ", names));
 }
 
-Status choose_family(const plan::Problem& problem, const DeviceProperties& device,
-                     std::string_view kernel_prefix, const char* pinned, plan::Config* config) {
+/// `separate_activation`: whatever the family, an activation is a step of its own.
+Status choose_family(const plan::Problem& given, bool separate_activation,
+                     const DeviceProperties& device, std::string_view kernel_prefix,
+                     const char* pinned, plan::Config* config) {
+  const bool by_index = given.lhs_rows.by_index() || given.rhs_rows.by_index();
   std::array<Status, kMaxFamilies> refusals;
   bool known = pinned == nullptr;
   for (size_t i = 0; i < families().size(); ++i) {
@@ -56,8 +59,18 @@ Status choose_family(const plan::Problem& problem, const DeviceProperties& devic
     if (pinned != nullptr && !has_kernel(*family, pinned)) continue;
     known = true;
     if (!family->kernels().front().starts_with(kernel_prefix)) continue;
-    Status status = family->supports(problem, device);
-    if (status.ok()) status = family->configure(problem, device, pinned, config);
+    const auto choose = [&](const ProductSteps& steps) {
+      const plan::Problem problem = kernel_problem(given, steps);
+      Status status = family->supports(problem, device);
+      if (status.ok()) status = family->configure(problem, device, pinned, config);
+      config->copies_rows = steps.copies_rows;
+      config->separate_activation = steps.separate_activation;
+      return status;
+    };
+    const bool follows = by_index && family->follows_rows(given);
+    Status status = choose({by_index && !follows, separate_activation});
+    // A kernel that is pinned may be one that follows no index.
+    if (follows && pinned != nullptr && !status.ok()) status = choose({true, separate_activation});
     if (status.ok()) return {};
     if (status.code() != StatusCode::kUnsupported) return status;
     refusals[i] = std::move(status);
@@ -146,14 +159,10 @@ class CudaBackend final : public plan::Backend {
     if (Status status = device_properties(problem.device.index, &device); !status.ok()) {
       return status;
     }
-    Status status =
-        choose_family(kernel_problem(problem, false), *device, kernel_prefix_, pinned, config);
+    Status status = choose_family(problem, false, *device, kernel_prefix_, pinned, config);
     if (status.code() == StatusCode::kUnsupported && problem.epilogue.activates()) {
-      status =
-          choose_family(kernel_problem(problem, true), *device, kernel_prefix_, pinned, config);
-      config->separate_activation = true;
+      status = choose_family(problem, true, *device, kernel_prefix_, pinned, config);
     }
-    config->copies_rows = problem.lhs_rows.by_index() || problem.rhs_rows.by_index();
     return status;
   }
 
@@ -215,7 +224,7 @@ class CudaBackend final : public plan::Backend {
  private:
   static size_t scratch_bytes(const plan::Problem& problem, const plan::Config& config) {
     return step_bytes(problem, config) +
-           family_of(config).scratch_bytes(kernel_problem(problem, config.separate_activation),
+           family_of(config).scratch_bytes(kernel_problem(problem, ProductSteps::of(config)),
                                            config);
   }
 

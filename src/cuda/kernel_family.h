@@ -35,6 +35,10 @@ class KernelFamily {
   /// Ok, or kUnsupported with the reason ("needs compute capability 9.0").
   virtual Status supports(const plan::Problem& problem, const DeviceProperties& device) const = 0;
 
+  /// Whether its kernels follow the index of rows; otherwise they get a copy of the rows
+  /// (product_steps.h).
+  virtual bool follows_rows(const plan::Problem& /*problem*/) const { return false; }
+
   /// The configuration of a supported problem, its `choice` a FamilyKernel of this family; `pinned`
   /// is one of kernels() or null. kUnsupported when the pinned kernel can't run the problem.
   virtual Status configure(const plan::Problem& problem, const DeviceProperties& device,

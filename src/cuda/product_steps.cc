@@ -72,17 +72,17 @@ Status activate(const Launch& launch, const plan::Problem& problem, const plan::
 
 }  // namespace
 
-plan::Problem kernel_problem(const plan::Problem& problem, bool separate_activation) {
+plan::Problem kernel_problem(const plan::Problem& problem, const ProductSteps& steps) {
   plan::Problem seen = problem;
-  if (seen.lhs_rows.by_index()) {
+  if (steps.copies_rows && seen.lhs_rows.by_index()) {
     seen.lhs = lhs_copy(problem).layout();
     seen.lhs_rows = {.rows = problem.m};
   }
-  if (seen.rhs_rows.by_index()) {
+  if (steps.copies_rows && seen.rhs_rows.by_index()) {
     seen.rhs = rhs_copy(problem).layout();
     seen.rhs_rows = {.rows = problem.m};
   }
-  if (separate_activation) {
+  if (steps.separate_activation) {
     const plan::OperandLayout& given = problem.epilogue.preactivation;
     seen.out = given.given() ? given : preactivation(problem).layout();
     seen.epilogue.activation = {};
@@ -93,8 +93,8 @@ plan::Problem kernel_problem(const plan::Problem& problem, bool separate_activat
 
 size_t step_bytes(const plan::Problem& problem, const plan::Config& config) {
   size_t bytes = 0;
-  if (problem.lhs_rows.by_index()) bytes += lhs_copy(problem).bytes();
-  if (problem.rhs_rows.by_index()) bytes += rhs_copy(problem).bytes();
+  if (config.copies_rows && problem.lhs_rows.by_index()) bytes += lhs_copy(problem).bytes();
+  if (config.copies_rows && problem.rhs_rows.by_index()) bytes += rhs_copy(problem).bytes();
   if (config.separate_activation && !problem.epilogue.preactivation.given()) {
     bytes += preactivation(problem).bytes();
   }
@@ -107,9 +107,12 @@ Status launch_steps(const KernelFamily& family, Launch launch, const plan::Probl
     return family.launch(launch, problem, config, operands);
   }
   plan::Operands seen = operands;
-  Status status = copy_rows(lhs_copy(problem), operands.lhs_index, &launch, &seen.lhs);
-  if (status.ok()) status = copy_rows(rhs_copy(problem), operands.rhs_index, &launch, &seen.rhs);
-  if (!status.ok()) return status;
+  Status status;
+  if (config.copies_rows) {
+    status = copy_rows(lhs_copy(problem), operands.lhs_index, &launch, &seen.lhs);
+    if (status.ok()) status = copy_rows(rhs_copy(problem), operands.rhs_index, &launch, &seen.rhs);
+    if (!status.ok()) return status;
+  }
   TensorView preact = operands.epilogue.preactivation;
   if (config.separate_activation) {
     if (!preact.given()) preact = preactivation(problem).take(&launch, problem.device);
@@ -117,7 +120,7 @@ Status launch_steps(const KernelFamily& family, Launch launch, const plan::Probl
     seen.epilogue.activation = {};
     seen.epilogue.preactivation = {};
   }
-  const plan::Problem kernel = kernel_problem(problem, config.separate_activation);
+  const plan::Problem kernel = kernel_problem(problem, ProductSteps::of(config));
   if (status = family.launch(launch, kernel, config, seen); !status.ok()) return status;
   return config.separate_activation ? activate(launch, problem, operands, preact) : Status{};
 }

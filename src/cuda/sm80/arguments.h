@@ -38,6 +38,15 @@ struct ScalarArguments {
   bool is_f64 = false;
 };
 
+/// Rows of A by index (gmm): row r of the product is row index[r] of A; absent without data.
+struct RowIndexArguments {
+  const void* data = nullptr;
+  bool is_i64 = false;
+  int64_t stride = 1;
+  int32_t limit = 0;  ///< rows of A: an index outside [0, limit) is a row of zeros
+  int32_t* fault = nullptr;
+};
+
 /// What prepare_kernel.cu reads.
 struct PrepareArguments {
   plan::Op op = plan::Op::kGmm;
@@ -49,6 +58,7 @@ struct PrepareArguments {
   int64_t n = 0;
   int64_t k = 0;
   TensorArguments a, b, c, d, bias;
+  bool a_by_index = false;  ///< then every group's A begins with the tensor's first row
   ScalarArguments alpha, beta;
   int32_t tile_m = 0;
   int32_t tile_n = 0;
@@ -84,6 +94,7 @@ struct ProductArguments {
   int64_t d_col_stride = 1;
   int32_t a_element_bytes = 4;
   int32_t b_element_bytes = 4;
+  RowIndexArguments a_index{};
   DType a_dtype = DType::kF32;
   DType b_dtype = DType::kF32;
   DType d_dtype = DType::kF32;

@@ -160,7 +160,7 @@ bool takes_even_tiles(const plan::Problem& problem, const cuda::DeviceProperties
   const bool is_tgmm = problem.op == plan::Op::kTgmm;
   if (!is_tgmm && problem.op != plan::Op::kGmm) return false;
   if (!fits<EvenShape>(device) || problem.out.dtype != problem.lhs.dtype ||
-      problem.epilogue.has_beta || problem.epilogue.bias.given() ||
+      problem.lhs_rows.by_index() || problem.epilogue.has_beta || problem.epilogue.bias.given() ||
       problem.epilogue.has_row_scale) {
     return false;
   }
@@ -249,6 +249,13 @@ ProductArguments product_arguments(const plan::Problem& problem, const plan::Ope
   args.a_dtype = operands.lhs.dtype;
   args.b_dtype = operands.rhs.dtype;
   args.d_dtype = operands.out.dtype;
+  if (problem.lhs_rows.by_index()) {
+    args.a_index = {.data = operands.lhs_index.data,
+                    .is_i64 = operands.lhs_index.dtype == DType::kI64,
+                    .stride = operands.lhs_index.strides[0],
+                    .limit = static_cast<int32_t>(operands.lhs.rows.uniform),
+                    .fault = prepared.groups.fault};
+  }
   args.epilogue = epilogue_arguments(operands.epilogue);
   // With beta uncovered rows keep what they hold; a list has none.
   if (problem.op == plan::Op::kGmm && problem.tail == Tail::kZero && !problem.epilogue.has_beta &&
@@ -299,6 +306,12 @@ class PortableFamily final : public cuda::KernelFamily {
       return Status::unsupported(text("has more than 2^30 tiles of ", tile, " x ", tile));
     }
     return {};
+  }
+
+  /// Tensor-core products, whose loader finds a row as well by index.
+  bool follows_rows(const plan::Problem& problem) const override {
+    return problem.op == plan::Op::kGmm && is_16bit_pair(problem) &&
+           problem.lhs_rows.rows < INT32_MAX;
   }
 
   Status configure(const plan::Problem& problem, const cuda::DeviceProperties& device,

@@ -21,6 +21,11 @@ Status launch_mma(const ProductLaunch& product) {
 
 template <typename Element, typename Shape>
 Status launch_mma_layout(const ProductLaunch& product) {
+  if (product.args.a_index.data != nullptr) {
+    return product.layout.b_k_major
+               ? launch_mma<MmaTraits<Element, true, true, Shape, true>>(product)
+               : launch_mma<MmaTraits<Element, true, false, Shape, true>>(product);
+  }
   if (product.layout.a_k_major) {
     return product.layout.b_k_major ? launch_mma<MmaTraits<Element, true, true, Shape>>(product)
                                     : launch_mma<MmaTraits<Element, true, false, Shape>>(product);

@@ -18,21 +18,32 @@ namespace cadre::sm80 {
 
 /// kAKMajor: consecutive elements of A lie along K; kBKMajor likewise. int8 is K-major alone
 /// (ldmatrix can't transpose bytes); other layouts of it go through single-element loads.
-template <typename Element_, bool kAKMajor_, bool kBKMajor_, typename Shape>
+/// kAByIndex: rows of A by index, K-major.
+template <typename Element_, bool kAKMajor_, bool kBKMajor_, typename Shape,
+          bool kAByIndex_ = false>
 struct MmaTraits : Shape {
   using Element = Element_;
   using Acc = std::conditional_t<std::is_same_v<Element, int8_t>, int32_t, float>;
   static constexpr bool kAKMajor = kAKMajor_;
   static constexpr bool kBKMajor = kBKMajor_;
+  static constexpr bool kAByIndex = kAByIndex_;
+  static_assert(kAKMajor || !kAByIndex);
   static constexpr int kBlockElements = Shape::kBlockBytes / static_cast<int>(sizeof(Element));
   /// One mma takes 32 bytes of K: 16 elements, or 32 of int8.
   static constexpr int kSteps = Shape::kBlockBytes / 32;
   static constexpr int kStepElements = kBlockElements / kSteps;
-  using LoaderA =
-      OperandLoader<Element, kAKMajor, Shape::kTileM, Shape::kBlockBytes, Shape::kThreads>;
+  using LoaderA = std::conditional_t<
+      kAByIndex,
+      IndexedLoader<Element, Shape::kTileM, Shape::kBlockBytes, Shape::kThreads,
+                    Shape::kSharedBytes>,
+      OperandLoader<Element, kAKMajor, Shape::kTileM, Shape::kBlockBytes, Shape::kThreads>>;
   using LoaderB =
       OperandLoader<Element, kBKMajor, Shape::kTileN, Shape::kBlockBytes, Shape::kThreads>;
   static constexpr int kStageBytesA = LoaderA::kStageBytes;
+  static constexpr int kSharedBytes = [] {
+    if constexpr (kAByIndex) return Shape::kSharedBytes + LoaderA::kRowsBytes;
+    return Shape::kSharedBytes;
+  }();
 };
 
 /// All blocks of K of a tile whose strides or alignment keep cp.async away: one stage, element by

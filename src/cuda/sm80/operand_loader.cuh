@@ -7,6 +7,8 @@
 
 #include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/mma_sync.cuh"
+#include "cuda/sm80/arguments.h"
+#include "cuda/status_word.cuh"
 
 namespace cadre::sm80 {
 
@@ -110,22 +112,28 @@ class OperandLoader {
       const int line = first_line() + i * kLineStep;
       const T* from = data + line * line_stride + first * stride;
       const int count = line < lines ? elements - first : 0;
-      union {
-        T values[kVectorElements];
-        uint32_t words[4];
-      } packed;
-      packed.words[0] = packed.words[1] = packed.words[2] = packed.words[3] = 0;
-#pragma unroll
-      for (int j = 0; j < kVectorElements; ++j) {
-        if (j < count) packed.values[j] = from[j * stride];
-      }
-      ptx::store_shared_16(destination + i * kStepBytes, packed.words);
+      store_elements(destination + i * kStepBytes, from, stride, count);
     }
   }
 
- private:
+ protected:
   static constexpr uint32_t kStepBytes = kLineStep * kVectorsOfLine * 16;
   static_assert(kLineStep % 8 == 0, "the swizzle must be the same in every step");
+
+  /// A vector of single elements, of which `count` exist; zeros behind them.
+  __device__ __forceinline__ static void store_elements(uint32_t destination, const T* from,
+                                                        int64_t stride, int count) {
+    union {
+      T values[kVectorElements];
+      uint32_t words[4];
+    } packed;
+    packed.words[0] = packed.words[1] = packed.words[2] = packed.words[3] = 0;
+#pragma unroll
+    for (int j = 0; j < kVectorElements; ++j) {
+      if (j < count) packed.values[j] = from[j * stride];
+    }
+    ptx::store_shared_16(destination, packed.words);
+  }
 
   __device__ __forceinline__ static int first_line() {
     return static_cast<int>(threadIdx.x) / kVectorsOfLine;
@@ -143,6 +151,94 @@ class OperandLoader {
   const char* data_ = nullptr;
   uint32_t line_bytes_ = 0;
   int extent_ = 0;
+};
+
+/// Where the rows of a tile by index are found.
+struct IndexedRows {
+  const RowIndexArguments& index;
+  int64_t first;  ///< of the tile, among the product's rows
+
+  static constexpr int32_t kNone = INT32_MAX;
+
+  /// Row `line` of the tile; kNone: zeros.
+  __device__ __forceinline__ int32_t at(int line) const {
+    const int64_t i = (first + line) * index.stride;
+    const int64_t row = index.is_i64 ? static_cast<const int64_t*>(index.data)[i]
+                                     : static_cast<const int32_t*>(index.data)[i];
+    if (row >= 0 && row < index.limit) return static_cast<int32_t>(row);
+    if (row != -1) cuda::report_fault(index.fault, plan::DeviceFault::kRowIndex);
+    return kNone;
+  }
+};
+
+/// The same for rows along K that lie by index. A thread finds the numbers of its rows once for a
+/// tile and keeps them in shared memory, kRowsAt bytes behind the start: registers are what there
+/// is least of. Nobody else reads them.
+template <typename T, int kExtent, int kBlockBytes, int kThreads, int kRowsAt>
+class IndexedLoader : public OperandLoader<T, true, kExtent, kBlockBytes, kThreads> {
+  using Base = OperandLoader<T, true, kExtent, kBlockBytes, kThreads>;
+
+ public:
+  using Base::kVectorElements;
+  using Base::kVectors;
+  static constexpr int kRowsBytes = kVectors * kThreads * static_cast<int>(sizeof(int32_t));
+
+  __device__ __forceinline__ void start(const TileSource& source, const IndexedRows& rows) {
+    Base::start(source);
+    this->data_ = source.data + Base::vector() * 16;
+#pragma unroll 1
+    for (int i = 0; i < kVectors; ++i) {
+      const int line = Base::first_line() + i * Base::kLineStep;
+      row(i) = line < source.extent ? rows.at(line) : IndexedRows::kNone;
+    }
+  }
+
+  /// Rows below this one exist in the next block: all, or none where the thread's vector lies
+  /// behind the end of K. Lines behind the tile's last one have no row.
+  __device__ __forceinline__ int lines_left(int k_left) const {
+    return Base::vector() * kVectorElements < k_left ? IndexedRows::kNone : 0;
+  }
+
+  __device__ __forceinline__ void load_vector(uint32_t destination, int i, int rows_below) const {
+    const int32_t from = row(i);
+    ptx::cp_async_16_below(destination + i * Base::kStepBytes, this->data_ + this->lines_on(from),
+                           from, rows_below);
+  }
+
+  __device__ __forceinline__ void load_part(uint32_t destination, int k_left) const {
+    const int elements = k_left - Base::vector() * kVectorElements;
+    const int in_line = max(0, min(elements, kVectorElements)) * static_cast<int>(sizeof(T));
+#pragma unroll 1
+    for (int i = 0; i < kVectors; ++i) {
+      const int32_t from = row(i);
+      const bool there = from < lines_left(k_left);
+      ptx::cp_async_16(destination + i * Base::kStepBytes,
+                       this->data_ + this->lines_on(there ? from : 0), there ? in_line : 0);
+    }
+  }
+
+  __device__ __forceinline__ static void load_elements(const TileSource& source,
+                                                       const IndexedRows& rows, uint32_t stage,
+                                                       int64_t k_begin, int k_left) {
+    const T* data = reinterpret_cast<const T*>(source.data) + k_begin * source.k_stride;
+    const int first = Base::vector() * kVectorElements;
+#pragma unroll 1
+    for (int i = 0; i < kVectors; ++i) {
+      const int line = Base::first_line() + i * Base::kLineStep;
+      const int32_t from = line < source.extent ? rows.at(line) : IndexedRows::kNone;
+      const bool there = from != IndexedRows::kNone;
+      Base::store_elements(
+          stage + Base::place() + i * Base::kStepBytes,
+          data + (there ? from : 0) * source.outer_stride + first * source.k_stride,
+          source.k_stride, there ? k_left - first : 0);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static int32_t& row(int i) {
+    extern __shared__ __align__(128) char shared[];
+    return reinterpret_cast<int32_t*>(shared + kRowsAt)[i * kThreads + threadIdx.x];
+  }
 };
 
 }  // namespace cadre::sm80

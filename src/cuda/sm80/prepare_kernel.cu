@@ -99,7 +99,7 @@ __device__ void gmm_entry(const PrepareArguments& args, int64_t group, GroupEntr
   entry->m = rows;
   entry->n = args.n;
   entry->k = args.k;
-  entry->a = row_address(args.a, begin);
+  entry->a = row_address(args.a, args.a_by_index ? 0 : begin);
   entry->b = address_of(args.b, group);
   entry->d =
       args.d.placement == Placement::kRows ? row_address(args.d, begin) : address_of(args.d, group);

@@ -36,7 +36,11 @@ class TileLoads {
   }
 
   __device__ __forceinline__ void begin(const ProductArguments& args, const QueuedTile& tile) {
-    a_.start(source_a(args, tile));
+    if constexpr (Traits::kAByIndex) {
+      a_.start(source_a(args, tile), rows_a(args, tile));
+    } else {
+      a_.start(source_a(args, tile));
+    }
     b_.start(source_b(args, tile));
     left_ = static_cast<int>(tile.entry->k);
     ragged_ = ragged(args, tile);
@@ -85,7 +89,11 @@ class TileLoads {
                                                        const QueuedTile& tile, uint32_t stage,
                                                        int64_t k_begin) {
     const int k_left = clamped(tile.entry->k - k_begin);
-    LoaderA::load_elements(source_a(args, tile), stage, k_begin, k_left);
+    if constexpr (Traits::kAByIndex) {
+      LoaderA::load_elements(source_a(args, tile), rows_a(args, tile), stage, k_begin, k_left);
+    } else {
+      LoaderA::load_elements(source_a(args, tile), stage, k_begin, k_left);
+    }
     LoaderB::load_elements(source_b(args, tile), stage + Traits::kStageBytesA, k_begin, k_left);
   }
 
@@ -102,10 +110,15 @@ class TileLoads {
     const GroupEntry& entry = *tile.entry;
     const int64_t row = int64_t{tile.row_tile} * Traits::kTileM;
     const int64_t m_stride = args.a_rows_along_k ? args.a_col_stride : entry.a_row_stride;
-    return {.data = entry.a + row * m_stride * kElementBytes,
+    return {.data = entry.a + (Traits::kAByIndex ? 0 : row * m_stride * kElementBytes),
             .outer_stride = m_stride,
             .k_stride = args.a_rows_along_k ? entry.a_row_stride : args.a_col_stride,
             .extent = static_cast<int>(min(entry.m - row, int64_t{Traits::kTileM}))};
+  }
+
+  __device__ __forceinline__ static IndexedRows rows_a(const ProductArguments& args,
+                                                       const QueuedTile& tile) {
+    return {args.a_index, tile.entry->row_begin + int64_t{tile.row_tile} * Traits::kTileM};
   }
 
   __device__ __forceinline__ static TileSource source_b(const ProductArguments& args,
