@@ -8,10 +8,21 @@ try:
     from ._library import version as __version__
     from ._numpy import bias_grad, gmm, grouped_gemm, tgmm
     from ._pack import PackedWeights, pack_weights
+    from ._scaled import ScaledTensor
 except ImportError as error:
     from . import _command
 
     _command.exit_if_running(error)
     raise
 
-__all__ = ["PackedWeights", "__version__", "backends", "bias_grad", "gmm", "grouped_gemm", "pack_weights", "tgmm"]
+__all__ = [
+    "PackedWeights",
+    "ScaledTensor",
+    "__version__",
+    "backends",
+    "bias_grad",
+    "gmm",
+    "grouped_gemm",
+    "pack_weights",
+    "tgmm",
+]

@@ -22,6 +22,7 @@ _CODES = {
     (4, 16): _structs.BF16,
     (10, 8): _structs.E4M3,
     (12, 8): _structs.E5M2,
+    (14, 8): _structs.E8M0,
 }
 
 

@@ -17,6 +17,7 @@ _NUMPY = {
     _structs.U32: numpy.dtype(numpy.uint32),
     _structs.E4M3: numpy.dtype(ml_dtypes.float8_e4m3fn),
     _structs.E5M2: numpy.dtype(ml_dtypes.float8_e5m2),
+    _structs.E8M0: numpy.dtype(ml_dtypes.float8_e8m0fnu),
 }
 _OF_SIZES_ALONE = {
     _structs.I16: numpy.dtype(numpy.int16),
@@ -29,6 +30,8 @@ _CODES = {dtype: code for code, dtype in (_NUMPY | _OF_SIZES_ALONE).items()}
 FLOATS = (_structs.F64, _structs.F32, _structs.BF16, _structs.F16)
 OPERANDS = (*FLOATS, _structs.I8, _structs.E4M3, _structs.E5M2)
 RESULTS = (*FLOATS, _structs.I32)
+#: Scales of quantised operands.
+SCALES = (_structs.F32, _structs.E8M0)
 
 
 def name_of(code):

@@ -4,7 +4,7 @@ from ctypes import byref
 
 import numpy
 
-from . import _dtypes, _options, _pack, _structs, _views
+from . import _dtypes, _options, _pack, _scaled, _structs, _views
 from ._errors import wrong_value
 from ._library import check, context, library, new
 from ._views import reference
@@ -82,11 +82,14 @@ def gmm(
     rows of each group, their sum at most m. bias [g, n], bias_scale [m] and row_scale [m] are optional; alpha and beta
     are numbers or [g] arrays. Rows behind the last group ("tail") become zero unless `tail` says "untouched" (needs out)
     or "forbid". With group_offset, rhs holds only the groups group_offset ... group_offset + g - 1 of group_sizes.
-    packed_rhs is what pack_weights made of rhs.
+    packed_rhs is what pack_weights made of rhs. FP8 operands are ScaledTensors, both of them.
     Returns out, [m, n]: the array given as `out`, or a new one of out_dtype.
     """
     op = "gmm"
     transpose_rhs = _options.flag(op, "transpose_rhs", transpose_rhs)
+    lhs_scales = _scaled.reference(op, "lhs", lhs)
+    rhs_scales = _scaled.reference(op, "rhs", rhs)
+    lhs, rhs = _scaled.data_of(op, "lhs", lhs), _scaled.data_of(op, "rhs", rhs)
     lhs_view = _views.tensor(op, "lhs", lhs)
     rhs_view = _views.grouped(
         op, "rhs", rhs, "[g, n, k]" if transpose_rhs else "[g, k, n]"
@@ -124,6 +127,7 @@ def gmm(
     args.row_scale = reference(_views.vector(op, "row_scale", row_scale))
     args.group_offset = _views.index(op, "group_offset", group_offset)
     args.packed_rhs = _pack.handle_of(op, packed_rhs)
+    args.lhs_scales, args.rhs_scales = lhs_scales, rhs_scales
     args.options = reference(_call_options(op, precision))
     check(library.cadre_gmm(context(), byref(args)))
     return out
@@ -148,8 +152,13 @@ def tgmm(
 
     lhs [m, k], rhs [m, n]. Returns out, [g, k, n], where g is num_groups (default: every group of group_sizes from
     group_offset on). `out` may be one array or a list of g matrices; an empty group gives beta_i * c[i], else zeros.
+    FP8 operands are ScaledTensors, and column-wise copies unless their mode is "tensor".
     """
     op = "tgmm"
+    lhs_scales = _scaled.reference(op, "lhs", lhs)
+    rhs_scales = _scaled.reference(op, "rhs", rhs)
+    columns = _scaled.is_copy(lhs), _scaled.is_copy(rhs)
+    lhs, rhs = (_scaled.data_of(op, name, each, columns=True) for name, each in (("lhs", lhs), ("rhs", rhs)))
     lhs_view = _views.tensor(op, "lhs", lhs)
     rhs_view = _views.tensor(op, "rhs", rhs)
     _views.needs_rank(op, "lhs", lhs_view, 2, "[m, k]")
@@ -161,7 +170,8 @@ def tgmm(
             raise wrong_value(op, "out", None, "an array, because accumulate or beta adds to it")
         groups = _local_groups(op, num_groups, group_offset, sizes.count)
         dtype = _output_dtype(op, ("lhs", "rhs"), lhs_view.dtype, rhs_view.dtype, out_dtype)
-        out = numpy.empty((groups, lhs_view.shape[1], rhs_view.shape[1]), dtype)
+        k, n = (view.shape[0 if copy else 1] for view, copy in zip((lhs_view, rhs_view), columns))
+        out = numpy.empty((groups, k, n), dtype)
     elif out_dtype is not None or num_groups is not None:
         argument = "num_groups" if out_dtype is None else "out_dtype"
         raise wrong_value(
@@ -181,6 +191,8 @@ def tgmm(
     _fill_scalars(op, args, alpha, beta, accumulate)
     args.c = reference(_views.optional_grouped(op, "c", c, "[g, k, n]", _dtypes.RESULTS))
     args.group_offset = group_offset
+    args.lhs_scales, args.rhs_scales = lhs_scales, rhs_scales
+    args.lhs_columns, args.rhs_columns = columns
     args.options = reference(_call_options(op, precision))
     check(library.cadre_tgmm(context(), byref(args)))
     return out
@@ -204,8 +216,11 @@ def grouped_gemm(
 
     a, b, c and d are 3-D arrays or lists of matrices, in which each group has its own m, n and k. Returns d, or a new
     result of out_dtype: one array where a and b are arrays, else a list. beta and accumulate add c, or what d holds.
+    FP8 operands are ScaledTensors.
     """
     op = "grouped_gemm"
+    a_scales, b_scales = _scaled.reference(op, "a", a), _scaled.reference(op, "b", b)
+    a, b = _scaled.data_of(op, "a", a), _scaled.data_of(op, "b", b)
     transa, transb = _options.flag(op, "transa", transa), _options.flag(op, "transb", transb)
     a_view, b_view = _views.matrices(op, "a", a), _views.matrices(op, "b", b)
     if d is None:
@@ -223,6 +238,7 @@ def grouped_gemm(
     args.c = reference(None if c is None else _views.matrices(op, "c", c, _dtypes.RESULTS))
     args.d = reference(_views.matrices(op, "d", d, _dtypes.RESULTS, written=True))
     args.transa, args.transb = transa, transb
+    args.a_scales, args.b_scales = a_scales, b_scales
     _fill_scalars(op, args, alpha, beta, accumulate)
     args.options = reference(_call_options(op, precision))
     check(library.cadre_grouped_gemm(context(), byref(args)))

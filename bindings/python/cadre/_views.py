@@ -109,12 +109,18 @@ def outputs(op, argument, value):
 
 
 def _views_of_list(op, argument, arrays, types, vectors=False):
+    views = _views_of_one_type(op, argument, arrays, types)
+    for i, view in enumerate(views):
+        rank, dims = (1, "a vector") if vectors else (2, "a matrix, one for each group")
+        needs_rank(op, f"{argument}[{i}]", view, rank, dims)
+    return views
+
+
+def _views_of_one_type(op, argument, arrays, types):
     if not arrays:
         raise wrong_value(op, f"len({argument})", 0, "at least 1")
     views = [tensor(op, f"{argument}[{i}]", array, types) for i, array in enumerate(arrays)]
     for i, view in enumerate(views):
-        rank, dims = (1, "a vector") if vectors else (2, "a matrix, one for each group")
-        needs_rank(op, f"{argument}[{i}]", view, rank, dims)
         if view.dtype != views[0].dtype:
             raise TypeError(
                 f"{op}: {argument}[{i}].dtype = {_dtypes.numpy_of(view.dtype)}, "
@@ -123,10 +129,15 @@ def _views_of_list(op, argument, arrays, types, vectors=False):
     return views
 
 
-def _list_of(views, like):
+def _pointers(views):
     pointers = (c_void_p * len(views))(*(view.data for view in views))
+    return ctypes.cast(pointers, ctypes.POINTER(c_void_p))
+
+
+def _list_of(views, like):
+    pointers = _pointers(views)
     result = library.cadre_grouped_list(
-        ctypes.cast(pointers, ctypes.POINTER(c_void_p)),
+        pointers,
         len(views),
         byref(like),
         _structs.Device(_structs.CPU, 0),
@@ -137,6 +148,11 @@ def _list_of(views, like):
 
 def _grouped_list(op, argument, arrays, types, vectors):
     views = _views_of_list(op, argument, arrays, types, vectors)
+    _expect_one_form(op, argument, views)
+    return _list_of(views, views[0])
+
+
+def _expect_one_form(op, argument, views):
     for i, view in enumerate(views):
         for part in ("shape", "strides"):
             here, there = (tuple(getattr(v, part)[: v.rank]) for v in (view, views[0]))
@@ -144,7 +160,13 @@ def _grouped_list(op, argument, arrays, types, vectors):
                 raise wrong_value(
                     op, f"{argument}[{i}].{part}", here, f"{argument}[0].{part} = {there}"
                 )
-    return _list_of(views, views[0])
+
+
+def list_of_one_form(op, argument, arrays, types):
+    """(cadre_tensors of one type, shape and strides, an array of their addresses)."""
+    views = _views_of_one_type(op, argument, arrays, types)
+    _expect_one_form(op, argument, views)
+    return views, _pointers(views)
 
 
 def matrices(op, argument, value, types=_dtypes.OPERANDS, *, written=False):

@@ -1,0 +1,79 @@
+"""ScaledTensor: FP8 data and their scales, as every front takes them; and the C ABI's form of one made of NumPy arrays."""
+
+from ctypes import pointer
+from typing import Any
+
+from . import _dtypes, _structs, _views
+from ._errors import wrong_type, wrong_value
+
+#: "tensor", "row", "block_128" and "mx": what shares one scale.
+MODES = {name: code for name, code in _structs.SCALE_MODES.items() if code}
+
+
+class ScaledTensor:
+    """Quantised data: a value is `data` times the scale that belongs to it.
+
+    data: e4m3 or e5m2 values, rows [m, k] or weights [g, n, k] (or [g, k, n], or a list of g matrices).
+    scales, by mode, for rows | for weights (of a list: one tensor, or a list without the leading g):
+      "tensor"     [1] f32                     | [1] or [g] f32
+      "row"        [m] f32                     | [g, n] f32
+      "block_128"  [m, ceil(k/128)] f32 or e8m0 | [g, ceil(n/128), ceil(k/128)] f32 or e8m0
+      "mx"         [m, ceil(k/32)] e8m0        | [g, n, ceil(k/32)] e8m0
+    Weights stored [g, k, n] have the last two dims of block and mx scales exchanged. Any strides do.
+    columns: data is the column-wise copy that quantize makes for tgmm, [k, capacity], with scales along the rows of each
+    group (docs/fp8.md has the layout).
+    """
+
+    __slots__ = ("columns", "data", "mode", "scales")
+
+    def __init__(self, data: Any, scales: Any, mode: str, *, columns: bool = False):
+        if mode not in MODES:
+            raise wrong_value("ScaledTensor", "mode", repr(mode), " or ".join(map(repr, MODES)))
+        if not isinstance(columns, bool):
+            raise wrong_type("ScaledTensor", "columns", columns, "a bool")
+        self.data, self.scales, self.mode, self.columns = data, scales, mode, columns
+
+    def __repr__(self):
+        shape = getattr(self.data, "shape", None)
+        what = f"{len(self.data)} matrices" if shape is None else f"shape={tuple(shape)}"
+        copy = ", columns=True" if self.columns else ""
+        return f"ScaledTensor({what}, mode={self.mode!r}{copy})"
+
+
+def is_copy(value):
+    """Whether an operand is a column-wise copy."""
+    return isinstance(value, ScaledTensor) and value.columns
+
+
+def data_of(op, argument, value, *, columns=False):
+    """An operand without its scales. `columns`: whether it may be a column-wise copy."""
+    if not isinstance(value, ScaledTensor):
+        return value
+    if value.columns and not columns:
+        expected = f"False: {op} takes rows, a column-wise copy is for tgmm"
+        raise wrong_value(op, f"{argument}.columns", True, expected)
+    return value.data
+
+
+def scales_of(op, argument, value):
+    """A cadre_scales of the NumPy arrays in a ScaledTensor; None for any other value."""
+    if not isinstance(value, ScaledTensor):
+        return None
+    result = _structs.Scales(mode=MODES[value.mode])
+    name = f"{argument}.scales"
+    if not isinstance(value.scales, (list, tuple)):
+        view = _views.tensor(op, name, value.scales, _dtypes.SCALES)
+        result.values, result.owner = view, view
+        return result
+    views, pointers = _views.list_of_one_form(op, name, value.scales, _dtypes.SCALES)
+    result.values = views[0]
+    result.values.data = None
+    result.pointers = pointers
+    result.owner = (views, pointers)
+    return result
+
+
+def reference(op, argument, value):
+    """What a struct's pointer to scales takes. ctypes keeps what it points to alive."""
+    scales = scales_of(op, argument, value)
+    return None if scales is None else pointer(scales)
