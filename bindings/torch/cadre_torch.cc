@@ -2,19 +2,21 @@
 // (fake, autograd, vmap) is in bindings/python/cadre/torch.
 #include <utility>
 
+#include "bias_grad.h"
 #include "grouped_gemm.h"
 #include "grouped_view.h"
 #include "moe_mlp.h"
 #include "row_ops.h"
+#include "scales_view.h"
 #include "views.h"
 
 namespace cadre_torch {
 namespace {
 
-constexpr auto kMatrices = GroupedView::Form::kMatrices;
-constexpr auto kVectors = GroupedView::Form::kVectors;
-
-cadre_sizes_kind kind_of(const Groups& groups) { return groups.ends ? CADRE_ENDS : CADRE_SIZES; }
+/// Whether weights are one matrix for each group and not one stack.
+bool is_list(const std::vector<Tensor>& weights) {
+  return weights.size() != 1 || weights[0].dim() == 2;
+}
 
 /// What gmm's forms share besides lhs, rhs, bias and out.
 struct GmmExtras {
@@ -26,6 +28,9 @@ struct GmmExtras {
   double alpha_value;
   int64_t tail;
   int64_t precision;
+  const ScalesView& lhs_scales;
+  const ScalesView& rhs_scales;
+  bool fast_accumulation;
 };
 
 void run_gmm(const Tensor& lhs, const GroupedView& rhs, const GroupedView& bias,
@@ -46,14 +51,17 @@ void run_gmm(const Tensor& lhs, const GroupedView& rhs, const GroupedView& bias,
   args.bias = bias.get();
   args.bias_scale = bias_scale.get();
   args.row_scale = row_scale.get();
+  args.lhs_scales = extras.lhs_scales.get();
+  args.rhs_scales = extras.rhs_scales.get();
   set_group_offset(args, "gmm", extras.groups);
-  run(cadre_gmm, cadre_gmm_workspace_size, args, lhs, extras.precision);
+  run(cadre_gmm, cadre_gmm_workspace_size, args, lhs, extras.precision, extras.fast_accumulation);
 }
 
 Tensor gmm(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, OptionalTensor alpha,
            OptionalTensor bias, OptionalTensor bias_scale, OptionalTensor row_scale,
            OptionalTensor group_offset_tensor, int64_t group_offset, bool transpose_rhs,
-           double alpha_value, int64_t tail, int64_t precision,
+           double alpha_value, int64_t tail, int64_t precision, OptionalTensor lhs_scales,
+           int64_t lhs_mode, OptionalTensor rhs_scales, int64_t rhs_mode, bool fast_accumulation,
            std::optional<ScalarType> out_dtype) {
   expect_rank("gmm", "lhs", lhs, 2);
   expect_rank("gmm", "rhs", rhs, 3);
@@ -72,7 +80,10 @@ Tensor gmm(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, OptionalTensor
            transpose_rhs,
            alpha_value,
            tail,
-           precision},
+           precision,
+           {lhs_scales, lhs_mode},
+           {rhs_scales, rhs_mode},
+           fast_accumulation},
           GroupedView(out, kMatrices), args);
   return out;
 }
@@ -82,14 +93,16 @@ Tensor gmm(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, OptionalTensor
 Tensor gmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, bool transpose_rhs) {
   constexpr std::nullopt_t kNone = std::nullopt;
   return gmm(std::move(lhs), std::move(rhs), std::move(group_sizes), ends, kNone, kNone, kNone,
-             kNone, kNone, 0, transpose_rhs, 1.0, CADRE_TAIL_ZERO, CADRE_PRECISION_DEFAULT, kNone);
+             kNone, kNone, 0, transpose_rhs, 1.0, CADRE_TAIL_ZERO, CADRE_PRECISION_DEFAULT, kNone,
+             CADRE_SCALE_NONE, kNone, CADRE_SCALE_NONE, false, kNone);
 }
 
 Tensor gmm_list(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, bool ends,
                 OptionalTensor alpha, std::vector<Tensor> bias, OptionalTensor bias_scale,
                 OptionalTensor row_scale, OptionalTensor group_offset_tensor, int64_t group_offset,
                 bool transpose_rhs, double alpha_value, int64_t tail, int64_t precision,
-                std::optional<ScalarType> out_dtype) {
+                OptionalTensor lhs_scales, int64_t lhs_mode, std::vector<Tensor> rhs_scales,
+                int64_t rhs_mode, bool fast_accumulation, std::optional<ScalarType> out_dtype) {
   expect_rank("gmm", "lhs", lhs, 2);
   if (rhs.empty()) fail(CADRE_INVALID, "gmm: len(rhs) = 0, expected at least 1");
   const GroupedView rhs_view("gmm", "rhs", rhs, kMatrices);
@@ -106,7 +119,10 @@ Tensor gmm_list(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, bool en
            transpose_rhs,
            alpha_value,
            tail,
-           precision},
+           precision,
+           {lhs_scales, lhs_mode},
+           {"gmm", "rhs.scales", rhs_scales, rhs_mode, is_list(rhs)},
+           fast_accumulation},
           GroupedView(out, kMatrices), args);
   return out;
 }
@@ -123,8 +139,9 @@ void gmm_out(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, bool ends,
              OptionalTensor alpha, std::vector<Tensor> bias, OptionalTensor bias_scale,
              OptionalTensor row_scale, OptionalTensor group_offset_tensor, int64_t group_offset,
              bool transpose_rhs, double alpha_value, int64_t tail, int64_t precision,
-             std::vector<Tensor> c, OptionalTensor beta, double beta_value, bool c_is_list,
-             bool out_is_list, std::vector<Tensor> out) {
+             OptionalTensor lhs_scales, int64_t lhs_mode, std::vector<Tensor> rhs_scales,
+             int64_t rhs_mode, bool fast_accumulation, std::vector<Tensor> c, OptionalTensor beta,
+             double beta_value, bool c_is_list, bool out_is_list, std::vector<Tensor> out) {
   cadre_gmm_args args;
   cadre_gmm_args_init(&args, sizeof(args));
   const Groups groups{group_sizes, ends, group_offset_tensor, group_offset};
@@ -136,15 +153,35 @@ void gmm_out(Tensor lhs, std::vector<Tensor> rhs, Tensor group_sizes, bool ends,
   args.beta_per_group = beta_view.get();
   run_gmm(lhs, GroupedView("gmm", "rhs", rhs, kMatrices),
           GroupedView("gmm", "bias", bias, kVectors),
-          {groups, alpha, bias_scale, row_scale, transpose_rhs, alpha_value, tail, precision},
+          {groups,
+           alpha,
+           bias_scale,
+           row_scale,
+           transpose_rhs,
+           alpha_value,
+           tail,
+           precision,
+           {lhs_scales, lhs_mode},
+           {"gmm", "rhs.scales", rhs_scales, rhs_mode, is_list(rhs)},
+           fast_accumulation},
           rows_or_list("out", out, out_is_list, rows), args);
 }
+
+/// One FP8 operand of tgmm.
+struct TgmmScales {
+  const OptionalTensor& scales;
+  int64_t mode;
+  bool columns;
+};
 
 struct TgmmExtras {
   Groups groups;
   const OptionalTensor& alpha;
   double alpha_value;
   int64_t precision;
+  TgmmScales lhs;
+  TgmmScales rhs;
+  bool fast_accumulation;
 };
 
 void run_tgmm(const Tensor& lhs, const Tensor& rhs, const TgmmExtras& extras,
@@ -159,22 +196,37 @@ void run_tgmm(const Tensor& lhs, const Tensor& rhs, const TgmmExtras& extras,
   args.out = out.get();
   args.alpha = extras.alpha_value;
   args.alpha_per_group = alpha.get();
+  const ScalesView lhs_scales(extras.lhs.scales, extras.lhs.mode);
+  const ScalesView rhs_scales(extras.rhs.scales, extras.rhs.mode);
+  args.lhs_scales = lhs_scales.get();
+  args.rhs_scales = rhs_scales.get();
+  args.lhs_columns = extras.lhs.columns;
+  args.rhs_columns = extras.rhs.columns;
   set_group_offset(args, "tgmm", extras.groups);
-  run(cadre_tgmm, cadre_tgmm_workspace_size, args, lhs, extras.precision);
+  run(cadre_tgmm, cadre_tgmm_workspace_size, args, lhs, extras.precision, extras.fast_accumulation);
 }
 
 Tensor tgmm(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, OptionalTensor alpha,
             OptionalTensor group_offset_tensor, int64_t group_offset, int64_t num_groups,
-            double alpha_value, int64_t precision, std::optional<ScalarType> out_dtype) {
+            double alpha_value, int64_t precision, OptionalTensor lhs_scales, int64_t lhs_mode,
+            bool lhs_columns, OptionalTensor rhs_scales, int64_t rhs_mode, bool rhs_columns,
+            bool fast_accumulation, std::optional<ScalarType> out_dtype) {
   expect_rank("tgmm", "lhs", lhs, 2);
   expect_rank("tgmm", "rhs", rhs, 2);
   expect_groups("tgmm", num_groups);
   const ScalarType dtype = out_dtype ? *out_dtype : default_output("tgmm", lhs, rhs);
-  Tensor out = empty(lhs, {num_groups, lhs.size(1), rhs.size(1)}, dtype);
+  Tensor out =
+      empty(lhs, {num_groups, lhs.size(lhs_columns ? 0 : 1), rhs.size(rhs_columns ? 0 : 1)}, dtype);
   cadre_tgmm_args args;
   cadre_tgmm_args_init(&args, sizeof(args));
   run_tgmm(lhs, rhs,
-           {{group_sizes, ends, group_offset_tensor, group_offset}, alpha, alpha_value, precision},
+           {{group_sizes, ends, group_offset_tensor, group_offset},
+            alpha,
+            alpha_value,
+            precision,
+            {lhs_scales, lhs_mode, lhs_columns},
+            {rhs_scales, rhs_mode, rhs_columns},
+            fast_accumulation},
            GroupedView(out, kMatrices), args);
   return out;
 }
@@ -182,12 +234,15 @@ Tensor tgmm(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, OptionalTenso
 /// tgmm with nothing but the product, see gmm_plain.
 Tensor tgmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, int64_t num_groups) {
   return tgmm(std::move(lhs), std::move(rhs), std::move(group_sizes), ends, std::nullopt,
-              std::nullopt, 0, num_groups, 1.0, CADRE_PRECISION_DEFAULT, std::nullopt);
+              std::nullopt, 0, num_groups, 1.0, CADRE_PRECISION_DEFAULT, std::nullopt,
+              CADRE_SCALE_NONE, false, std::nullopt, CADRE_SCALE_NONE, false, false, std::nullopt);
 }
 
 void tgmm_out(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, OptionalTensor alpha,
               OptionalTensor group_offset_tensor, int64_t group_offset, double alpha_value,
-              int64_t precision, std::vector<Tensor> c, OptionalTensor beta, double beta_value,
+              int64_t precision, OptionalTensor lhs_scales, int64_t lhs_mode, bool lhs_columns,
+              OptionalTensor rhs_scales, int64_t rhs_mode, bool rhs_columns, bool fast_accumulation,
+              std::vector<Tensor> c, OptionalTensor beta, double beta_value,
               std::vector<Tensor> out) {
   cadre_tgmm_args args;
   cadre_tgmm_args_init(&args, sizeof(args));
@@ -197,61 +252,14 @@ void tgmm_out(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, OptionalTen
   args.beta = beta_value;
   args.beta_per_group = beta_view.get();
   run_tgmm(lhs, rhs,
-           {{group_sizes, ends, group_offset_tensor, group_offset}, alpha, alpha_value, precision},
+           {{group_sizes, ends, group_offset_tensor, group_offset},
+            alpha,
+            alpha_value,
+            precision,
+            {lhs_scales, lhs_mode, lhs_columns},
+            {rhs_scales, rhs_mode, rhs_columns},
+            fast_accumulation},
            GroupedView("tgmm", "out", out, kMatrices), args);
-}
-
-void run_bias_grad(const Tensor& dy, const Groups& groups, cadre_bias_grad_args& args) {
-  const cadre_tensor dy_view = view(dy);
-  const SizesView sizes("bias_grad", "group_sizes", groups.sizes, kind_of(groups));
-  args.dy = &dy_view;
-  args.group_sizes = sizes.get();
-  set_group_offset(args, "bias_grad", groups);
-  run(cadre_bias_grad, cadre_bias_grad_workspace_size, args, dy, CADRE_PRECISION_DEFAULT);
-}
-
-Tensor bias_grad(Tensor dy, Tensor group_sizes, bool ends, OptionalTensor bias_scale,
-                 OptionalTensor group_offset_tensor, int64_t group_offset, int64_t num_groups,
-                 std::optional<ScalarType> out_dtype) {
-  expect_rank("bias_grad", "dy", dy, 2);
-  expect_groups("bias_grad", num_groups);
-  Tensor out = empty(dy, {num_groups, dy.size(1)}, out_dtype ? *out_dtype : dy.scalar_type());
-  cadre_bias_grad_args args;
-  cadre_bias_grad_args_init(&args, sizeof(args));
-  const GroupedView dbias(out, kVectors);
-  const OptionalView scale(bias_scale);
-  args.dbias = dbias.get();
-  args.bias_scale = scale.get();
-  run_bias_grad(dy, {group_sizes, ends, group_offset_tensor, group_offset}, args);
-  return out;
-}
-
-void bias_grad_out(Tensor dy, Tensor group_sizes, bool ends, OptionalTensor bias_scale,
-                   OptionalTensor group_offset_tensor, int64_t group_offset, bool accumulate,
-                   std::vector<Tensor> out) {
-  cadre_bias_grad_args args;
-  cadre_bias_grad_args_init(&args, sizeof(args));
-  const GroupedView dbias("bias_grad", "out", out, kVectors);
-  const OptionalView scale(bias_scale);
-  args.dbias = dbias.get();
-  args.bias_scale = scale.get();
-  args.accumulate = accumulate;
-  run_bias_grad(dy, {group_sizes, ends, group_offset_tensor, group_offset}, args);
-}
-
-Tensor bias_scale_grad(Tensor dy, std::vector<Tensor> bias, Tensor group_sizes, bool ends,
-                       OptionalTensor group_offset_tensor, int64_t group_offset,
-                       std::optional<ScalarType> out_dtype) {
-  expect_rank("bias_grad", "dy", dy, 2);
-  Tensor out = empty(dy, {dy.size(0)}, out_dtype ? *out_dtype : dy.scalar_type());
-  cadre_bias_grad_args args;
-  cadre_bias_grad_args_init(&args, sizeof(args));
-  const cadre_tensor out_view = view(out);
-  const GroupedView bias_view("bias_grad", "bias", bias, kVectors);
-  args.dbias_scale = &out_view;
-  args.bias = bias_view.get();
-  run_bias_grad(dy, {group_sizes, ends, group_offset_tensor, group_offset}, args);
-  return out;
 }
 
 void check_device(Tensor like) {
@@ -273,38 +281,33 @@ STABLE_TORCH_LIBRARY(cadre, m) {
       "gmm(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, Tensor? alpha, Tensor? bias, "
       "Tensor? bias_scale, Tensor? row_scale, Tensor? group_offset_tensor, "
       "int group_offset, bool transpose_rhs, float alpha_value, int tail, "
-      "int precision, ScalarType? out_dtype) -> Tensor");
+      "int precision, Tensor? lhs_scales, int lhs_mode, Tensor? rhs_scales, int rhs_mode, "
+      "bool fast_accumulation, ScalarType? out_dtype) -> Tensor");
   m.def(
       "gmm_list(Tensor lhs, Tensor[] rhs, Tensor group_sizes, bool ends, Tensor? alpha, Tensor[] "
       "bias, "
       "Tensor? bias_scale, Tensor? row_scale, Tensor? group_offset_tensor, "
       "int group_offset, bool transpose_rhs, float alpha_value, int tail, "
-      "int precision, ScalarType? out_dtype) -> Tensor");
+      "int precision, Tensor? lhs_scales, int lhs_mode, Tensor[] rhs_scales, int rhs_mode, "
+      "bool fast_accumulation, ScalarType? out_dtype) -> Tensor");
   m.def(
       "gmm_out(Tensor lhs, Tensor[] rhs, Tensor group_sizes, bool ends, Tensor? alpha, Tensor[] "
       "bias, "
       "Tensor? bias_scale, Tensor? row_scale, Tensor? group_offset_tensor, int group_offset, "
-      "bool transpose_rhs, float alpha_value, int tail, int precision, Tensor[] c, Tensor? beta, "
-      "float beta_value, bool c_is_list, bool out_is_list, Tensor(a!)[] out) -> ()");
+      "bool transpose_rhs, float alpha_value, int tail, int precision, Tensor? lhs_scales, "
+      "int lhs_mode, Tensor[] rhs_scales, int rhs_mode, bool fast_accumulation, Tensor[] c, "
+      "Tensor? beta, float beta_value, bool c_is_list, bool out_is_list, Tensor(a!)[] out) -> ()");
   m.def(
       "tgmm(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, Tensor? alpha, "
       "Tensor? group_offset_tensor, int group_offset, SymInt num_groups, float alpha_value, "
-      "int precision, ScalarType? out_dtype) -> Tensor");
+      "int precision, Tensor? lhs_scales, int lhs_mode, bool lhs_columns, Tensor? rhs_scales, "
+      "int rhs_mode, bool rhs_columns, bool fast_accumulation, ScalarType? out_dtype) -> Tensor");
   m.def(
       "tgmm_out(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, Tensor? alpha, "
       "Tensor? group_offset_tensor, int group_offset, float alpha_value, int precision, "
-      "Tensor[] c, Tensor? beta, float beta_value, Tensor(a!)[] out) -> ()");
-  m.def(
-      "bias_grad(Tensor dy, Tensor group_sizes, bool ends, Tensor? bias_scale, Tensor? "
-      "group_offset_tensor, "
-      "int group_offset, SymInt num_groups, ScalarType? out_dtype) -> Tensor");
-  m.def(
-      "bias_grad_out(Tensor dy, Tensor group_sizes, bool ends, Tensor? bias_scale, "
-      "Tensor? group_offset_tensor, int group_offset, bool accumulate, Tensor(a!)[] out) -> ()");
-  m.def(
-      "bias_scale_grad(Tensor dy, Tensor[] bias, Tensor group_sizes, bool ends, Tensor? "
-      "group_offset_tensor, "
-      "int group_offset, ScalarType? out_dtype) -> Tensor");
+      "Tensor? lhs_scales, int lhs_mode, bool lhs_columns, Tensor? rhs_scales, int rhs_mode, "
+      "bool rhs_columns, bool fast_accumulation, Tensor[] c, Tensor? beta, float beta_value, "
+      "Tensor(a!)[] out) -> ()");
   m.def(
       "gmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, bool transpose_rhs) -> "
       "Tensor");
@@ -312,6 +315,7 @@ STABLE_TORCH_LIBRARY(cadre, m) {
       "tgmm_plain(Tensor lhs, Tensor rhs, Tensor group_sizes, bool ends, SymInt num_groups) -> "
       "Tensor");
   m.def("check(Tensor like) -> ()");
+  for (const char* schema : cadre_torch::kBiasGradSchemas) m.def(schema);
   m.def(cadre_torch::kGroupedGemmSchema);
   m.def(cadre_torch::kGroupedGemmOutSchema);
   for (const char* schema : cadre_torch::kRowOpSchemas) m.def(schema);

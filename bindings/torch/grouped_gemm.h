@@ -3,6 +3,7 @@
 // num_groups, ...} (see FormIndex).
 #pragma once
 
+#include "scales_view.h"
 #include "views.h"
 
 namespace cadre_torch {
@@ -17,7 +18,8 @@ enum FormIndex : size_t { kPlacement, kNumGroups, kRows, kCols, kMaxRows, kMaxCo
   "Tensor? " x "_rows, Tensor? " x "_cols, Tensor? " x "_offsets, int[] " x "_form, "
 #define CADRE_TORCH_SCALARS                                                                      \
   "Tensor? alpha, Tensor? beta, float alpha_value, float beta_value, bool transa, bool transb, " \
-  "int precision"
+  "int precision, Tensor[] a_scales, int a_mode, Tensor[] b_scales, int b_mode, "                \
+  "bool fast_accumulation"
 
 constexpr const char* kGroupedGemmSchema = "grouped_gemm(Tensor[] a, " CADRE_TORCH_OPERAND(
     "a") "Tensor[] b, " CADRE_TORCH_OPERAND("b") "Tensor[] c, " CADRE_TORCH_OPERAND("c")
@@ -123,6 +125,8 @@ class Operand {
   std::optional<cadre_grouped_tensor> value_;
 };
 
+inline bool is_list(const std::vector<int64_t>& form) { return form.at(kPlacement) == CADRE_LIST; }
+
 struct GemmScalars {
   const OptionalTensor& alpha;
   const OptionalTensor& beta;
@@ -131,6 +135,9 @@ struct GemmScalars {
   bool transa;
   bool transb;
   int64_t precision;
+  const ScalesView& a_scales;
+  const ScalesView& b_scales;
+  bool fast_accumulation;
 };
 
 inline void run_grouped_gemm(const Operand& a, const Operand& b, const Operand& c, const Operand& d,
@@ -149,7 +156,10 @@ inline void run_grouped_gemm(const Operand& a, const Operand& b, const Operand& 
   args.beta = scalars.beta_value;
   args.alpha_per_group = alpha.get();
   args.beta_per_group = beta.get();
-  run(cadre_grouped_gemm, cadre_grouped_gemm_workspace_size, args, like, scalars.precision);
+  args.a_scales = scalars.a_scales.get();
+  args.b_scales = scalars.b_scales.get();
+  run(cadre_grouped_gemm, cadre_grouped_gemm_workspace_size, args, like, scalars.precision,
+      scalars.fast_accumulation);
 }
 
 /// Value i of per-group dims on the host, or the uniform one.
@@ -198,12 +208,23 @@ inline std::vector<Tensor> grouped_gemm(
     std::vector<int64_t> c_form, OptionalTensor d_rows, OptionalTensor d_cols,
     OptionalTensor d_offsets, std::vector<int64_t> d_form, OptionalTensor alpha,
     OptionalTensor beta, double alpha_value, double beta_value, bool transa, bool transb,
-    int64_t precision, ScalarType out_dtype) {
+    int64_t precision, std::vector<Tensor> a_scales, int64_t a_mode, std::vector<Tensor> b_scales,
+    int64_t b_mode, bool fast_accumulation, ScalarType out_dtype) {
   std::vector<Tensor> d = new_outputs(a.at(0), d_form, out_dtype, d_rows, d_cols, d_offsets);
   run_grouped_gemm(
       {"a", a, a_rows, a_cols, a_offsets, a_form}, {"b", b, b_rows, b_cols, b_offsets, b_form},
       {"c", c, c_rows, c_cols, c_offsets, c_form}, {"d", d, d_rows, d_cols, d_offsets, d_form},
-      {alpha, beta, alpha_value, beta_value, transa, transb, precision}, a[0]);
+      {alpha,
+       beta,
+       alpha_value,
+       beta_value,
+       transa,
+       transb,
+       precision,
+       {"grouped_gemm", "a.scales", a_scales, a_mode, is_list(a_form)},
+       {"grouped_gemm", "b.scales", b_scales, b_mode, is_list(b_form)},
+       fast_accumulation},
+      a[0]);
   return d;
 }
 
@@ -216,11 +237,23 @@ inline void grouped_gemm_out(std::vector<Tensor> a, OptionalTensor a_rows, Optio
                              OptionalTensor d_rows, OptionalTensor d_cols, OptionalTensor d_offsets,
                              std::vector<int64_t> d_form, OptionalTensor alpha, OptionalTensor beta,
                              double alpha_value, double beta_value, bool transa, bool transb,
-                             int64_t precision, std::vector<Tensor> d) {
+                             int64_t precision, std::vector<Tensor> a_scales, int64_t a_mode,
+                             std::vector<Tensor> b_scales, int64_t b_mode, bool fast_accumulation,
+                             std::vector<Tensor> d) {
   run_grouped_gemm(
       {"a", a, a_rows, a_cols, a_offsets, a_form}, {"b", b, b_rows, b_cols, b_offsets, b_form},
       {"c", c, c_rows, c_cols, c_offsets, c_form}, {"d", d, d_rows, d_cols, d_offsets, d_form},
-      {alpha, beta, alpha_value, beta_value, transa, transb, precision}, a.at(0));
+      {alpha,
+       beta,
+       alpha_value,
+       beta_value,
+       transa,
+       transb,
+       precision,
+       {"grouped_gemm", "a.scales", a_scales, a_mode, is_list(a_form)},
+       {"grouped_gemm", "b.scales", b_scales, b_mode, is_list(b_form)},
+       fast_accumulation},
+      a.at(0));
 }
 
 }  // namespace cadre_torch

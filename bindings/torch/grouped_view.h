@@ -137,4 +137,7 @@ class GroupedView {
   std::optional<cadre_grouped_tensor> value_;
 };
 
+constexpr auto kMatrices = GroupedView::Form::kMatrices;
+constexpr auto kVectors = GroupedView::Form::kVectors;
+
 }  // namespace cadre_torch

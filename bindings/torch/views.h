@@ -103,6 +103,8 @@ inline cadre_dtype dtype_of(ScalarType type) {
       return CADRE_E4M3;
     case ScalarType::Float8_e5m2:
       return CADRE_E5M2;
+    case ScalarType::Float8_e8m0fnu:
+      return CADRE_E8M0;
     default:
       return 0;
   }
@@ -255,6 +257,10 @@ struct Groups {
   int64_t offset;
 };
 
+inline cadre_sizes_kind kind_of(const Groups& groups) {
+  return groups.ends ? CADRE_ENDS : CADRE_SIZES;
+}
+
 /// Fills an op's group offset: the number, or one integer in a tensor. A tensor on the host is
 /// read.
 template <typename Args>
@@ -346,10 +352,11 @@ using WorkspaceSize = cadre_status_code (*)(cadre_context*, const Args*, size_t*
 /// stream may be replayed on several at once.
 template <typename Args>
 void run(Call<Args> call, WorkspaceSize<Args> workspace_size, Args& args, const Tensor& like,
-         int64_t precision) {
+         int64_t precision, bool fast_accumulation = false) {
   cadre_call_options options;
   cadre_call_options_init(&options, sizeof(options));
   options.precision = static_cast<int32_t>(precision);
+  options.fast_accumulation = fast_accumulation ? 1 : 0;
   args.options = &options;
   if (!like.is_cuda()) {
     check(call(g_context, &args));

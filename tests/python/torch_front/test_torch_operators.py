@@ -172,9 +172,13 @@ ENDS = {"group_sizes": torch.tensor([3, 3, 7]), "ends": True}
 
 
 def check(name, **others):
+    check_call(name, {**CALLS[name](), **others})
+
+
+def check_call(name, given, **options):
     operator = Operator(name)
-    arguments = {**operator.defaults, **CALLS[name](), **others}
-    opcheck(operator.overload, tuple(arguments[name] for name in operator.names))
+    arguments = {**operator.defaults, **given}
+    opcheck(operator.overload, tuple(arguments[name] for name in operator.names), **options)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -185,6 +189,53 @@ def test_opcheck(name):
 @pytest.mark.parametrize("name", [name for name in CALLS if "ends" in Operator(name).names])
 def test_opcheck_with_ends(name):
     check(name, **ENDS)
+
+
+def fp8(*shape):
+    return random(*shape).to(torch.float8_e4m3fn)
+
+
+ROW = _structs.SCALE_MODES["row"]
+TENSOR = _structs.SCALE_MODES["tensor"]
+ONE = {"lhs_scales": torch.ones(1), "lhs_mode": TENSOR, "rhs_scales": torch.ones(1), "rhs_mode": TENSOR}
+SCALED_CALLS = {
+    "gmm": lambda: groups(
+        lhs=fp8(M, K),
+        rhs=fp8(G, K, N),
+        lhs_scales=torch.rand(M),
+        lhs_mode=ROW,
+        rhs_scales=torch.rand(G, N),
+        rhs_mode=ROW,
+    ),
+    "gmm_list": lambda: groups(
+        lhs=fp8(M, K),
+        rhs=[fp8(K, N) for _ in range(G)],
+        lhs_scales=torch.rand(M),
+        lhs_mode=ROW,
+        rhs_scales=[torch.rand(N) for _ in range(G)],
+        rhs_mode=ROW,
+    ),
+    "tgmm": lambda: groups(lhs=fp8(K, 128), rhs=fp8(M, N), num_groups=G, lhs_columns=True, **ONE),
+    "grouped_gemm": lambda: {
+        "a": [fp8(G, 2, K)],
+        "a_form": [_structs.STACKED, G, 2, K],
+        "a_scales": [torch.rand(G, 2)],
+        "a_mode": ROW,
+        "b": [fp8(G, K, N)],
+        "b_form": [_structs.STACKED, G, K, N],
+        "b_scales": [torch.rand(G)],
+        "b_mode": TENSOR,
+        "d_form": [_structs.STACKED, G, 2, N],
+        "out_dtype": torch.bfloat16,
+    },
+}
+
+
+@pytest.mark.parametrize("name", SCALED_CALLS)
+def test_opcheck_with_scales(name):
+    # Not test_schema: it compares inputs by allclose, which torch has not for FP8.
+    utils = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+    check_call(name, SCALED_CALLS[name](), test_utils=utils)
 
 
 def test_every_operator_is_checked():
@@ -198,7 +249,7 @@ def test_every_operator_is_checked():
 def test_a_call_leaves_out_what_has_a_default_and_nothing_else():
     lhs, rhs = random(M, K), random(G, K, N)
     whole = torch.ops.cadre.gmm(
-        lhs, rhs, SIZES, False, None, None, None, None, None, 0, False, 1.0, 0, 0, None
+        lhs, rhs, SIZES, False, None, None, None, None, None, 0, False, 1.0, 0, 0, None, 0, None, 0, False, None
     )
     assert torch.equal(_operators.gmm.call(lhs=lhs, rhs=rhs, group_sizes=SIZES), whole)
     assert torch.equal(_operators.gmm.call_plain(lhs=lhs, rhs=rhs, group_sizes=SIZES), whole)

@@ -20,6 +20,8 @@ from ._grouped_mm import grouped_mm
 from ._grouped_tensor import GroupedTensor
 from ._moe_mlp import moe_mlp
 from ._routing import Routing, combine, permute, route, select_experts
+from ._scaled import ScaledTensor
+from ._scaled_grouped_mm import scaled_grouped_mm
 from . import compat
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "GroupedMLP",
     "GroupedTensor",
     "Routing",
+    "ScaledTensor",
     "bias_grad",
     "check",
     "combine",
@@ -37,6 +40,7 @@ __all__ = [
     "moe_mlp",
     "permute",
     "route",
+    "scaled_grouped_mm",
     "select_experts",
     "tgmm",
 ]

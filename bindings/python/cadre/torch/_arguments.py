@@ -127,7 +127,10 @@ def outputs(op, argument, value, rank=None):
     return values if rank is None else one_or_list(op, argument, value, rank)
 
 
-def refuse_gradients(op, tensors):
+_WRITES = "calls that write into out or add c are not differentiable"
+
+
+def refuse_gradients(op, tensors, reason=_WRITES):
     """Calls that write into `out` are not differentiable; says so before any work, as torch's out= does."""
     forward = _forward_ad._current_level >= 0
     if not torch.is_grad_enabled() and not forward:
@@ -137,11 +140,7 @@ def refuse_gradients(op, tensors):
             if not isinstance(each, torch.Tensor):
                 continue
             if forward and _forward_ad.unpack_dual(each).tangent is not None:
-                raise wrong_value(op, f"{name}'s tangent", "given", "none: calls that write into out or add c are not differentiable")
+                raise wrong_value(op, f"{name}'s tangent", "given", f"none: {reason}")
             if torch.is_grad_enabled() and each.requires_grad:
-                raise wrong_value(
-                    op,
-                    f"{name}.requires_grad",
-                    True,
-                    "False: calls that write into out or add c are not differentiable (use torch.no_grad())",
-                )
+                expected = f"False: {reason} (use torch.no_grad())"
+                raise wrong_value(op, f"{name}.requires_grad", True, expected)

@@ -19,6 +19,7 @@ CODES = {
     torch.uint64: _structs.U64,
     torch.float8_e4m3fn: _structs.E4M3,
     torch.float8_e5m2: _structs.E5M2,
+    torch.float8_e8m0fnu: _structs.E8M0,
 }
 _TYPES = {code: dtype for dtype, code in CODES.items()}
 #: "f32" -> torch.float32: the library's names, as its messages have them.
@@ -37,8 +38,10 @@ INDICES = (
 )
 #: What results, biases and scales may be; results of int8 x int8 may be int32, too.
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+#: What scales of quantised operands may be.
+SCALES = (torch.float32, torch.float8_e8m0fnu)
 #: What operands may be.
-OPERANDS = tuple(dtype for dtype in CODES if dtype == torch.int8 or dtype not in INDICES)
+OPERANDS = (*FLOATS, torch.int8, torch.float8_e4m3fn, torch.float8_e5m2)
 
 #: (lhs, rhs) -> the type of their product, for every pair that has one: the library's own table.
 PRODUCTS = {

@@ -9,6 +9,7 @@ from . import (
     _autograd,  # noqa: F401 (completes the operators)
     _dtypes,
     _operators,
+    _scaled,
 )
 from ._errors import translated
 
@@ -36,6 +37,7 @@ def gmm(
     tail="zero",
     group_offset=0,
     precision="default",
+    fast_accumulation=False,
 ):
     """out[r] = row_scale[r] * (alpha_g * (lhs[r] @ rhs[g]) + bias_scale[r] * bias[g]) + beta_g * c[r], g the group of row r.
 
@@ -47,6 +49,9 @@ def gmm(
     Rows behind the last group become zero (tail="zero"), must not exist ("forbid"), or keep what they hold
     ("untouched", with out). `out`, c, beta and accumulate write into a given buffer and are not differentiable.
     `out` and c are [m, n], or lists with a matrix for each group of its rows, or more (on a device: of one number of rows).
+
+    lhs and rhs may be ScaledTensors of FP8 data; such a call is not differentiable. fast_accumulation lets sums of FP8
+    products keep fewer bits than f32 has.
     """
     if not isinstance(group_sizes, _Tensor):
         group_sizes = _arguments.sizes("gmm", "group_sizes", group_sizes)
@@ -60,7 +65,9 @@ def gmm(
             and not accumulate
             and type(group_offset) is int
             and group_offset == 0
+            and isinstance(lhs, _Tensor)
             and isinstance(rhs, _Tensor)
+            and not fast_accumulation
             and not _any_autocast()
         ):
             return _gmm_plain(
@@ -70,6 +77,11 @@ def gmm(
         alpha_value, alpha = _arguments.scalars("gmm", "alpha", alpha, 1.0)
         tail_code = _options.tail("gmm", tail)
         precision_code = _options.precision("gmm", precision)
+        fast_accumulation = _options.flag("gmm", "fast_accumulation", fast_accumulation)
+        lhs, rhs, scales = _scaled.operands("gmm", lhs, rhs)
+        if scales:
+            given = (("bias", bias), ("alpha", alpha), ("bias_scale", bias_scale), ("row_scale", row_scale))
+            _scaled.refuse_gradients("gmm", dict(given))
         lhs, rhs = _arguments.autocast(lhs, rhs)
         if out is not None or c is not None or beta is not None or accumulate:
             options = {
@@ -83,6 +95,8 @@ def gmm(
                 "alpha_value": alpha_value,
                 "tail": tail_code,
                 "precision": precision_code,
+                "fast_accumulation": fast_accumulation,
+                **_scaled.as_lists(scales),
             }
             return _gmm_into(lhs, rhs, bias, options, out, out_dtype, c, beta, accumulate)
         if tail == "untouched":
@@ -90,8 +104,10 @@ def gmm(
                 "gmm", "tail", "'untouched' without out", "an out whose tail rows are kept"
             )
         call = _gmm
-        if isinstance(rhs, (list, tuple)) or isinstance(bias, (list, tuple)):
+        listed = rhs, bias, scales.get("rhs_scales")
+        if any(isinstance(each, (list, tuple)) for each in listed):
             rhs, bias = _lists(rhs, bias)
+            scales = _scaled.as_lists(scales)
             call = _operators.gmm_list.call
         return call(
             lhs=lhs,
@@ -107,7 +123,9 @@ def gmm(
             alpha_value=alpha_value,
             tail=tail_code,
             precision=precision_code,
+            fast_accumulation=fast_accumulation,
             out_dtype=out_dtype,
+            **scales,
         )
     except (RuntimeError, AttributeError, TypeError) as error:
         tensors = {
@@ -192,18 +210,26 @@ def tgmm(
     accumulate=False,
     group_offset=0,
     precision="default",
+    fast_accumulation=False,
 ):
     """out[i] = alpha_i * (lhs[rows of group i]^T @ rhs[rows of group i]) + beta_i * c[i]: the weight gradient of gmm.
 
     lhs [m, k], rhs [m, n]; the result is [g, k, n], where g is num_groups (default: every group of group_sizes from
     group_offset on). lhs, rhs and alpha are differentiable. `out`, one tensor or a list of g matrices (one main_grad for
     each expert, f32 if you like), is written in place, or with accumulate added to, and is not differentiable.
+
+    lhs and rhs may be ScaledTensors, column-wise copies of FP8 data unless their mode is "tensor"; such a call is not
+    differentiable.
     """
     if not isinstance(group_sizes, torch.Tensor):
         group_sizes = _arguments.sizes("tgmm", "group_sizes", group_sizes)
     try:
         offset_tensor, group_offset = _arguments.group_offset("tgmm", group_offset)
         alpha_value, alpha = _arguments.scalars("tgmm", "alpha", alpha, 1.0)
+        lhs, rhs, scales = _scaled.operands("tgmm", lhs, rhs, columns=True)
+        if scales:
+            _scaled.refuse_gradients("tgmm", {"alpha": alpha})
+        scales["fast_accumulation"] = _options.flag("tgmm", "fast_accumulation", fast_accumulation)
         lhs, rhs = _arguments.autocast(lhs, rhs)
         precision_code = _options.precision("tgmm", precision)
         if out is None:
@@ -222,6 +248,7 @@ def tgmm(
                 alpha_value=alpha_value,
                 precision=precision_code,
                 out_dtype=out_dtype,
+                **scales,
             )
         for name, value in (("out_dtype", out_dtype), ("num_groups", num_groups)):
             if value is not None:
@@ -243,6 +270,7 @@ def tgmm(
             beta=beta,
             beta_value=beta_value,
             out=_arguments.outputs("tgmm", "out", out, 2),
+            **scales,
         )
         return out
     except (RuntimeError, AttributeError, TypeError) as error:

@@ -4,7 +4,7 @@ import torch
 
 from .. import _options, _structs
 from .._errors import wrong_value
-from . import _arguments, _dtypes, _operators
+from . import _arguments, _dtypes, _operators, _scaled
 from ._errors import translated
 from ._grouped_tensor import GroupedTensor, as_grouped
 from ._transforms import Derivatives
@@ -48,6 +48,7 @@ def grouped_gemm(
     out_dtype=None,
     capacity=None,
     precision="default",
+    fast_accumulation=False,
 ):
     """D_i = alpha_i op(A_i) op(B_i) + beta_i C_i, where op transposes if transa (transb) is set.
 
@@ -79,8 +80,15 @@ def grouped_gemm(
         "transa": transa,
         "transb": transb,
         "precision": precision_code,
+        "fast_accumulation": _options.flag(_OP, "fast_accumulation", fast_accumulation),
+        **_scaled.of_groups(a, "a"),
+        **_scaled.of_groups(b, "b"),
     }
     try:
+        if a.mode or b.mode:
+            given = {"a": a.tensors, "b": b.tensors, "a.scales": a.scales, "b.scales": b.scales}
+            given |= {"c": c.tensors if c else [], "alpha": alpha, "beta": beta}
+            _scaled.refuse_gradients(_OP, given)
         if d is not None:
             if out_dtype is not None:
                 raise wrong_value(_OP, "out_dtype", out_dtype, "None because d is given")

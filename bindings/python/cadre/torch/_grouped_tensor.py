@@ -4,7 +4,7 @@ import torch
 
 from .. import _structs
 from .._errors import wrong_type, wrong_value
-from . import _arguments
+from . import _arguments, _scaled
 
 
 class GroupedTensor:
@@ -16,11 +16,22 @@ class GroupedTensor:
 
     In a packed one, rows and cols are ints, or tensors (or lists) with one value for each group; values on a CUDA device
     are never read by the host, so max_rows and max_cols must bound them.
+
+    FP8 data come with scales and their mode, as in a ScaledTensor: quantised(scales, mode) of any of the forms.
     """
 
     def __init__(self, placement, tensors, form, rows=None, cols=None, offsets=None):
         self.placement, self.tensors, self.form = placement, tensors, form
         self.rows, self.cols, self.offsets = rows, cols, offsets
+        self.scales, self.mode = None, None
+
+    def quantised(self, scales, mode):
+        """The same data with their scales: one tensor, or one for each matrix of a list."""
+        _scaled.ScaledTensor(None, scales, mode)  # knows the modes
+        result = self.with_tensors(self.tensors)
+        result.scales = _scaled.checked("GroupedTensor.quantised", "scales", scales)
+        result.mode = mode
+        return result
 
     @classmethod
     def stacked(cls, tensor):
@@ -55,7 +66,7 @@ class GroupedTensor:
         return self.tensors[0].device
 
     def with_tensors(self, tensors):
-        """The same form over other tensors: a gradient, a copy in another dtype."""
+        """The same form over other tensors, without scales: a gradient, a copy in another dtype."""
         return GroupedTensor(self.placement, tensors, self.form, self.rows, self.cols, self.offsets)
 
     def shape_of(self, group):
@@ -83,7 +94,8 @@ class GroupedTensor:
         kind = {_structs.STACKED: "stacked", _structs.LIST: "list", _structs.PACKED: "packed"}[
             self.placement
         ]
-        return f"GroupedTensor({kind}, num_groups={self.num_groups}, dtype={self.dtype}, device={self.device})"
+        scaled = "" if self.mode is None else f", mode={self.mode!r}"
+        return f"GroupedTensor({kind}, num_groups={self.num_groups}, dtype={self.dtype}, device={self.device}{scaled})"
 
 
 def packed_form(op, rows, cols, offsets, max_rows, max_cols, capacity):
@@ -131,9 +143,13 @@ def _check_tensor(op, argument, tensor, rank):
 
 
 def as_grouped(op, argument, value):
-    """A GroupedTensor from what grouped_gemm accepts: one, a 3-D tensor, or a list of matrices."""
+    """A GroupedTensor from what grouped_gemm accepts: one, a 3-D tensor, a list of matrices, or a ScaledTensor of them."""
     if isinstance(value, GroupedTensor):
         return value
+    if isinstance(value, _scaled.ScaledTensor):
+        data = _scaled.data_of(op, argument, value)
+        scales = _scaled.checked(op, f"{argument}.scales", value.scales)
+        return as_grouped(op, argument, data).quantised(scales, value.mode)
     if isinstance(value, torch.Tensor):
         if value.dim() != 3:
             raise _arguments.wrong_rank(op, argument, value, 3)

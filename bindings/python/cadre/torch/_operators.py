@@ -64,7 +64,9 @@ def _(a):
     _rank("tgmm", "lhs", a.lhs, 2)
     _rank("tgmm", "rhs", a.rhs, 2)
     dtype = a.out_dtype or _dtypes.product("tgmm", a.lhs.dtype, a.rhs.dtype)
-    return a.lhs.new_empty((a.num_groups, a.lhs.shape[1], a.rhs.shape[1]), dtype=dtype)
+    k = a.lhs.shape[0 if a.lhs_columns else 1]
+    n = a.rhs.shape[0 if a.rhs_columns else 1]
+    return a.lhs.new_empty((a.num_groups, k, n), dtype=dtype)
 
 
 @bias_grad.fake

@@ -22,6 +22,8 @@ _OF_NAME = {
     "beta_value": 0.0,
     "tail": _structs.TAIL_ZERO,
     "precision": _structs.PRECISION_DEFAULT,
+    # Of operands that are not quantised.
+    **dict.fromkeys(("lhs_mode", "rhs_mode", "a_mode", "b_mode"), 0),
     # Of no operand; not empty, which would be taken for a list of tensors.
     "c_form": [0],
 }

@@ -1,0 +1,65 @@
+"""Quantised operands on their way to the operators: a ScaledTensor becomes its data and the operators' arguments for scales."""
+
+import torch
+
+from .. import _scaled
+from .._errors import wrong_type, wrong_value
+from . import _arguments, _dtypes
+
+ScaledTensor, data_of = _scaled.ScaledTensor, _scaled.data_of
+_NOT_DIFFERENTIABLE = (
+    "products of FP8 data are not differentiable (GroupedLinear and GroupedMLP with a recipe are)"
+)
+
+
+def operands(op, lhs, rhs, *, columns=False):
+    """(lhs's data, rhs's data, {argument: value}) for gmm's operators, or with `columns` for tgmm's, whose operands may be
+    column-wise copies. {} where neither is quantised."""
+    if not isinstance(lhs, ScaledTensor) and not isinstance(rhs, ScaledTensor):
+        return lhs, rhs, {}
+    data, arguments = [], {}
+    for name, value in (("lhs", lhs), ("rhs", rhs)):
+        data.append(data_of(op, name, value, columns=columns))
+        if isinstance(value, ScaledTensor):
+            arguments[f"{name}_scales"] = checked(op, f"{name}.scales", value.scales)
+            arguments[f"{name}_mode"] = _scaled.MODES[value.mode]
+            if columns:
+                arguments[f"{name}_columns"] = value.columns
+            refuse_gradients(op, {name: data[-1], f"{name}.scales": value.scales})
+    return *data, arguments
+
+
+def checked(op, argument, scales):
+    """The scales, after a look at their types: one tensor or a list of them."""
+    listed = isinstance(scales, (list, tuple))
+    for i, each in enumerate(scales if listed else (scales,)):
+        name = f"{argument}[{i}]" if listed else argument
+        if not isinstance(each, torch.Tensor):
+            raise wrong_type(op, name, each, "a torch.Tensor")
+        if each.dtype not in _dtypes.SCALES:
+            raise _dtypes.wrong_dtype(op, name, each.dtype, _dtypes.SCALES)
+    if listed and not scales:
+        raise wrong_value(op, f"len({argument})", 0, "at least 1")
+    return scales
+
+
+def as_lists(arguments):
+    """The same arguments for operators that take a list of the weights' scales."""
+    scales = arguments.get("rhs_scales")
+    if scales is None or isinstance(scales, list):
+        return arguments
+    return {**arguments, "rhs_scales": list(scales) if isinstance(scales, tuple) else [scales]}
+
+
+def of_groups(grouped, role):
+    """grouped_gemm's arguments for the scales of a GroupedTensor in that role; {} where it has none."""
+    if grouped.mode is None:
+        return {}
+    scales = grouped.scales
+    listed = list(scales) if isinstance(scales, (list, tuple)) else [scales]
+    return {f"{role}_scales": listed, f"{role}_mode": _scaled.MODES[grouped.mode]}
+
+
+def refuse_gradients(op, tensors):
+    """FP8 data have no gradient, and nothing else is differentiated beside them."""
+    _arguments.refuse_gradients(op, tensors, _NOT_DIFFERENTIABLE)
