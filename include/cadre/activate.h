@@ -30,8 +30,8 @@ struct ActivateGradArgs {
   TensorView grad{};       ///< [m, i]
   TensorView row_scale{};  ///< [m]; default 1
   Activation activation{};
-  TensorView d_preact{};   ///< out: the shape of preact, or not given
-  TensorView activated{};  ///< out: [m, i], or not given
+  TensorView d_preact{};   ///< out: the shape of preact, or preact itself, or not given
+  TensorView activated{};  ///< out: [m, i], or grad itself, or not given
   TensorView row_dot{};    ///< out: [m], or not given
   CallOptions options{};
 };

@@ -504,8 +504,8 @@ typedef struct cadre_activate_grad_args {
   const cadre_tensor* grad;      /* [m, i] */
   const cadre_tensor* row_scale; /* [m], or NULL */
   cadre_activation activation;
-  const cadre_tensor* d_preact;  /* out: the shape of preact, or NULL */
-  const cadre_tensor* activated; /* out: [m, i], or NULL */
+  const cadre_tensor* d_preact;  /* out: the shape of preact, or preact, or NULL */
+  const cadre_tensor* activated; /* out: [m, i], or grad, or NULL */
   const cadre_tensor* row_dot;   /* out: [m], or NULL */
   const cadre_call_options* options;
 } cadre_activate_grad_args;
@@ -559,7 +559,7 @@ typedef struct cadre_moe_mlp_args {
   const cadre_grouped_tensor* dbias13; /* [g, 2i] */
   const cadre_grouped_tensor* dbias2;  /* [g, h] */
   int32_t accumulate_dbias;
-  const cadre_tensor* d_preact;  /* [m, 2i]; needed for dw13 with delay_wgrad */
+  const cadre_tensor* d_preact;  /* [m, 2i], or preact; needed for dw13 with delay_wgrad */
   const cadre_tensor* activated; /* [m, i]; needed for dw2 with delay_wgrad */
   const cadre_call_options* options;
 } cadre_moe_mlp_args;

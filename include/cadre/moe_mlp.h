@@ -88,7 +88,8 @@ struct MoeMlpBackwardArgs {
   GroupedTensor dbias2{};         ///< [g, h]; needs bias2
   bool accumulate_dbias = false;  ///< add to dbias13 and dbias2 instead of replacing them
   /// Written, and read by a delayed backward_dw(), which needs d_preact for dw13 and activated for
-  /// dw2. Else parts of the workspace may serve.
+  /// dw2. Else parts of the workspace may serve. d_preact may be saved.preact itself, which is then
+  /// overwritten.
   TensorView d_preact{};   ///< [m, 2i]
   TensorView activated{};  ///< [m, i]
   CallOptions options{};

@@ -4,6 +4,7 @@
 #include "ops/activation_check.h"
 #include "ops/dispatch.h"
 #include "ops/guarded.h"
+#include "ops/memory_span.h"
 #include "ops/row_dispatch.h"
 
 namespace cadre {
@@ -78,7 +79,12 @@ Status check(const ActivateGradArgs& args, plan::Problem* problem) {
   if (args.activated.given()) check_rows(checker, activated, "[m, i]", problem->n, *problem);
   check_vector(checker, row_dot, *problem);
   check_options(checker, args.options, problem);
-  check_row_memory(checker, {d_preact, activated, row_dot}, {preact, grad, row_scale});
+  // Each element of these pairs is read before it is written.
+  const TensorView none{};
+  check_row_memory(checker, {d_preact, activated, row_dot},
+                   {{"preact", ops::same_elements(args.d_preact, args.preact) ? none : args.preact},
+                    {"grad", ops::same_elements(args.activated, args.grad) ? none : args.grad},
+                    row_scale});
   problem->out = ops::layout_of(args.d_preact.given() ? args.d_preact : args.activated);
   problem->compute =
       ops::row_compute_dtype({preact, grad, row_scale, d_preact, activated, row_dot});

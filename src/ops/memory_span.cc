@@ -163,6 +163,13 @@ bool overlap(const MemorySpan& a, const MemorySpan& b) {
   return distances.reach(origin - (a.element_bytes - 1), origin + (b.element_bytes - 1));
 }
 
+bool same_elements(const TensorView& a, const TensorView& b) {
+  if (a.data != b.data || a.dtype != b.dtype || a.rank != b.rank) return false;
+  const auto rank = static_cast<ptrdiff_t>(std::max(a.rank, 0));
+  return std::equal(a.shape.begin(), a.shape.begin() + rank, b.shape.begin()) &&
+         std::equal(a.strides.begin(), a.strides.begin() + rank, b.strides.begin());
+}
+
 bool overlaps_itself(const int64_t (&dims)[3], const int64_t (&strides)[3]) {
   for (int64_t dim : dims) {
     if (dim == 0) return false;

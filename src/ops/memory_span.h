@@ -72,6 +72,9 @@ MemorySpans spans_of(const Scales& scales, int64_t num_groups);
 /// Whether an element of one shares a byte with an element of the other (see StridedSums::reach).
 bool overlap(const MemorySpan& a, const MemorySpan& b);
 
+/// Whether two views of one shape have each element at one address, in one type.
+bool same_elements(const TensorView& a, const TensorView& b);
+
 /// True when two elements of a [dims] view with these strides share an address.
 bool overlaps_itself(const int64_t (&dims)[3], const int64_t (&strides)[3]);
 

@@ -283,11 +283,14 @@ Status check_moe_backward(const MoeMlpWeights& weights, const MoeMlpOptions& opt
   check_call_options(checker, args.options);
   if (!checker.ok()) return checker.status();
   std::vector<NamedSpans> others = {{"saved.x", spans_of(saved.x)},
-                                    {"saved.preact", spans_of(saved.preact)},
                                     {"dout", spans_of(args.dout)},
                                     {"dw_beta", spans_of(args.dw_beta.per_group)}};
   add(&others, weights);
   add(&others, saved.routing);
+  // d_preact may take the place of the pre-activation.
+  if (!same_elements(args.d_preact, saved.preact)) {
+    others.push_back({"saved.preact", spans_of(saved.preact)});
+  }
   check_memory(checker,
                {{"dx", spans_of(args.dx)},
                 {"dweights", spans_of(args.dweights)},

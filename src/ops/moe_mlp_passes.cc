@@ -1,4 +1,6 @@
-// The steps of each pass, and which room of the workspace serves two tensors.
+// The steps of each pass, and where the tensors between them lie: each takes its room right before
+// the step that writes it and gives it back after the last that reads it, so that later tensors lie
+// where earlier ones did.
 #include "ops/moe_mlp_passes.h"
 
 namespace cadre::ops {
@@ -6,17 +8,28 @@ namespace {
 
 const TensorView kNothing{};
 
-/// The same memory, which held elements as large or larger, with another type.
-TensorView as_type(const TensorView& matrix, DType dtype) {
-  return TensorView::contiguous(matrix.data, dtype, {matrix.shape[0], matrix.shape[1]},
-                                matrix.device);
-}
-
 /// Column `col` of a matrix, as a vector.
 TensorView column(const TensorView& matrix, int64_t col) {
   return TensorView::strided(
       static_cast<char*>(matrix.data) + col * static_cast<int64_t>(size_of(matrix.dtype)),
       matrix.dtype, {matrix.shape[0]}, {matrix.strides[0]}, matrix.device);
+}
+
+/// The bytes of dw13 where a pass replaces them with its last step: room until then.
+Scratch room_in(const MoeDims& dims, const MoeMlpBackwardArgs& args) {
+  const GroupedTensor& out = args.dw13;
+  const bool replaced = !args.dw_beta.varies() && args.dw_beta.uniform == 0;
+  const int64_t rows = out.rows.uniform, cols = out.cols.uniform;
+  if (!replaced || out.placement != Placement::kStacked || out.col_stride != 1 ||
+      out.row_stride != cols || out.group_stride != rows * cols) {
+    return {nullptr, dims.device, 0};
+  }
+  const size_t bytes = static_cast<size_t>(out.num_groups * rows * cols) * size_of(out.dtype);
+  // As much as there is wherever the first aligned byte lies.
+  const size_t capacity = bytes > kScratchAlignment ? bytes - kScratchAlignment : 0;
+  const size_t start = align_scratch(reinterpret_cast<uintptr_t>(out.data));
+  return {reinterpret_cast<void*>(start), dims.device,
+          capacity / kScratchAlignment * kScratchAlignment};
 }
 
 /// Rows in the order of the experts: in memory, or by an index into rows in token order.
@@ -28,12 +41,15 @@ struct Rows {
 /// Appends the steps of one pass.
 class PassBuilder {
  public:
-  PassBuilder(const MoePasses& passes, const MoeMlpRouting& routing, Scratch& scratch)
+  /// `lent`: memory that serves tensors of steps before the last.
+  PassBuilder(const MoePasses& passes, const MoeMlpRouting& routing, Scratch& scratch,
+              const Scratch& lent)
       : weights_(passes.weights),
         options_(passes.options),
         dims_(passes.dims),
         routing_(routing),
-        scratch_(scratch) {}
+        scratch_(scratch),
+        lent_(lent) {}
 
   bool weighs_input() const { return routing_.weights.given() && options_.weights_on_input; }
   bool weighs_output() const { return routing_.weights.given() && !options_.weights_on_input; }
@@ -45,8 +61,8 @@ class PassBuilder {
   /// Whether rows of x and dout must be copied for a product.
   bool gathers() const { return !routing_.sorted() && !follows_indices(); }
 
-  Rows gather(std::string_view what, const TensorView& tokens, const TensorView& room) {
-    const TensorView rows = as_type(room, tokens.dtype);
+  /// Rows in memory, which lie in `room`.
+  Rows gather(std::string_view what, const TensorView& tokens, const TensorView& rows) {
     add(what, PermuteArgs{.x = tokens,
                           .source_row = routing_.source_row,
                           .slot_row = routing_.slot_row,
@@ -54,13 +70,11 @@ class PassBuilder {
     return {rows, {}};
   }
 
-  /// Rows of x, scaled where weights apply to the input. `room` is a function that finds [m, h].
-  template <typename Room>
-  Rows tokens(std::string_view what, const TensorView& x, Room room) {
-    if (!weighs_input()) {
-      return gathers() ? gather(what, x, room()) : Rows{x, routing_.source_row};
-    }
-    const TensorView rows = as_type(room(), x.dtype);
+  /// Rows of x, scaled where weights apply to the input.
+  Rows tokens(std::string_view what, const TensorView& x) {
+    if (!weighs_input() && !gathers()) return {x, routing_.source_row};
+    const TensorView rows = room(x.dtype, dims_.h);
+    if (!weighs_input()) return gather(what, x, rows);
     add(what, CombineGradArgs{.dout = x,
                               .slot_row = routing_.slot_row,
                               .source_row = routing_.source_row,
@@ -107,7 +121,20 @@ class PassBuilder {
             .group_offset = routing_.group_offset};
   }
 
+  /// [m, cols] of the workspace.
   TensorView room(DType dtype, int64_t cols) { return scratch_.matrix(dtype, dims_.m, cols); }
+
+  /// [m, cols] that the last step doesn't read.
+  TensorView brief_room(DType dtype, int64_t cols) {
+    const TensorView lent = lent_.matrix(dtype, dims_.m, cols);
+    return lent.given() ? lent : room(dtype, cols);
+  }
+
+  /// Its last reader has been added. A tensor of the caller's, or none, is left alone.
+  void give_back(const TensorView& matrix) {
+    if (matrix.rank != 2 || lent_.give_back(matrix)) return;
+    scratch_.give_back(matrix);
+  }
 
   OpSteps take() { return std::move(steps_); }
 
@@ -117,39 +144,42 @@ class PassBuilder {
   const MoeDims& dims_;
   const MoeMlpRouting& routing_;
   Scratch& scratch_;
+  Scratch lent_;
   OpSteps steps_;
 };
 
-/// Room for rows of dout, of x and of dx, one after the other; none where they are x, dout and dx.
-TensorView wide_room(const MoePasses& passes, const MoeMlpSaved& saved,
-                     const MoeMlpBackwardArgs& args, Scratch& scratch) {
-  if (saved.routing.sorted()) return {};
-  const bool dout_is_wider = size_of(args.dout.dtype) > size_of(saved.x.dtype);
-  return scratch.matrix(dout_is_wider ? args.dout.dtype : saved.x.dtype, passes.dims.m,
-                        passes.dims.h);
-}
-
-/// dw2 from the rows of dout; then dw13 from rows of x, which may take their room.
-void add_weight_gradients(PassBuilder& pass, const MoeMlpSaved& saved,
-                          const MoeMlpBackwardArgs& args, const Rows& dy, const TensorView& room,
-                          const TensorView& d_preact, const TensorView& activated) {
-  if (args.dw2.given()) {
-    pass.add("dw2", pass.weight_gradient(dy, {activated, {}}, args.dw2, args.dw_beta));
+/// The gradients of x and of weights on it.
+void add_dx(PassBuilder& pass, const MoePasses& passes, const MoeMlpSaved& saved,
+            const MoeMlpBackwardArgs& args, const TensorView& d_preact) {
+  const MoeMlpRouting& routing = saved.routing;
+  const TensorView rows =
+      routing.sorted() ? args.dx : pass.brief_room(saved.x.dtype, passes.dims.h);
+  GmmArgs product = pass.product({d_preact, {}}, passes.weights.w13, rows);
+  product.transpose_rhs = passes.weights.transposed;
+  pass.add("dx", product);
+  if (routing.sorted()) return;
+  if (args.dx.given()) {
+    pass.add("dx", CombineArgs{.y = rows,
+                               .slot_row = routing.slot_row,
+                               .weights = pass.weighs_output() ? kNothing : routing.weights,
+                               .out = args.dx});
   }
-  if (!args.dw13.given()) return;
-  const Rows tokens = pass.tokens("dw13", saved.x, [&] { return room; });
-  pass.add("dw13", pass.weight_gradient({d_preact, {}}, tokens, args.dw13, args.dw_beta));
+  if (args.dweights.given() && !pass.weighs_output()) {
+    pass.add(
+        "dweights",
+        CombineGradArgs{
+            .dout = saved.x, .slot_row = routing.slot_row, .y = rows, .dweights = args.dweights});
+  }
+  pass.give_back(rows);
 }
 
 }  // namespace
 
 OpSteps MoePasses::forward(const MoeMlpForwardArgs& args, Scratch& scratch) const {
   const MoeMlpRouting& routing = args.routing;
-  PassBuilder pass(*this, routing, scratch);
+  PassBuilder pass(*this, routing, scratch, {nullptr, dims.device, 0});
   const DType dtype = args.x.dtype;
-  // The first product has read its rows when the second writes.
-  const TensorView y = routing.sorted() ? args.out : pass.room(dtype, dims.h);
-  const Rows tokens = pass.tokens("x", args.x, [&] { return y; });
+  const Rows tokens = pass.tokens("x", args.x);
   // Without an activation the pre-activation is the second product's input itself.
   const bool activates = options.activation.kind != ActivationKind::kNone;
   const TensorView inner =
@@ -161,6 +191,8 @@ OpSteps MoePasses::forward(const MoeMlpForwardArgs& args, Scratch& scratch) cons
   if (activates) first.preactivation = args.preact;
   first.packed_rhs = weights.packed_w13;
   pass.add("w13", first);
+  pass.give_back(tokens.matrix);
+  const TensorView y = routing.sorted() ? args.out : pass.room(dtype, dims.h);
   GmmArgs second = pass.product({inner, {}}, weights.w2, y);
   second.transpose_rhs = !weights.transposed;
   second.bias = weights.bias2;
@@ -178,18 +210,28 @@ OpSteps MoePasses::forward(const MoeMlpForwardArgs& args, Scratch& scratch) cons
 
 OpSteps MoePasses::backward_dw(const MoeMlpSaved& saved, const MoeMlpBackwardArgs& args,
                                Scratch& scratch) const {
-  PassBuilder pass(*this, saved.routing, scratch);
-  const TensorView room = wide_room(*this, saved, args, scratch);
-  Rows dy{args.dout, saved.routing.source_row};
-  if (args.dw2.given() && pass.gathers()) dy = pass.gather("dout", args.dout, room);
-  add_weight_gradients(pass, saved, args, dy, room, args.d_preact, args.activated);
+  PassBuilder pass(*this, saved.routing, scratch, room_in(dims, args));
+  if (args.dw2.given()) {
+    Rows dy{args.dout, saved.routing.source_row};
+    if (pass.gathers()) {
+      dy = pass.gather("dout", args.dout, pass.brief_room(args.dout.dtype, dims.h));
+    }
+    pass.add("dw2", pass.weight_gradient(dy, {args.activated, {}}, args.dw2, args.dw_beta));
+    pass.give_back(dy.matrix);
+  }
+  if (args.dw13.given()) {
+    const Rows tokens = pass.tokens("dw13", saved.x);
+    pass.add("dw13", pass.weight_gradient({args.d_preact, {}}, tokens, args.dw13, args.dw_beta));
+  }
   return pass.take();
 }
 
 OpSteps MoePasses::backward(const MoeMlpSaved& saved, const MoeMlpBackwardArgs& args, bool delayed,
                             Scratch& scratch) const {
   const MoeMlpRouting& routing = saved.routing;
-  PassBuilder pass(*this, routing, scratch);
+  // A delayed pass doesn't write dw13.
+  PassBuilder pass(*this, routing, scratch,
+                   delayed ? Scratch(nullptr, dims.device, 0) : room_in(dims, args));
   const DType dtype = saved.x.dtype;
   const bool weighs = pass.weighs_output();
   const bool wants_rows = args.dx.given() || (args.dweights.given() && !weighs);
@@ -202,18 +244,17 @@ OpSteps MoePasses::backward(const MoeMlpSaved& saved, const MoeMlpBackwardArgs& 
   const bool wants_inner = wants_d_preact || wants_activated || wants_dots;
   if (!wants_inner && !wants_bias2) return {};
 
-  const TensorView room = wide_room(*this, saved, args, scratch);
   Rows dy{args.dout, routing.source_row};
   // bias_grad follows no index.
   if ((wants_bias2 && !routing.sorted()) || pass.gathers()) {
-    dy = pass.gather("dout", args.dout, room);
+    dy = pass.gather("dout", args.dout, pass.brief_room(args.dout.dtype, dims.h));
   }
   const bool f64 =
       dtype == DType::kF64 || (routing.weights.given() && routing.weights.dtype == DType::kF64);
   const DType number = f64 ? DType::kF64 : DType::kF32;
   TensorView row_weight;
   if (weighs) {
-    const TensorView weights_of_rows = pass.room(number, 1);
+    const TensorView weights_of_rows = pass.brief_room(number, 1);
     row_weight = column(weights_of_rows, 0);
     pass.add("weights", CombineGradArgs{.slot_row = routing.slot_row,
                                         .source_row = routing.source_row,
@@ -222,11 +263,13 @@ OpSteps MoePasses::backward(const MoeMlpSaved& saved, const MoeMlpBackwardArgs& 
   }
   // Of each row: the activation's part of its weight's gradient, and that of bias2.
   TensorView dots, d_preact = args.d_preact, activated = args.activated;
-  if (wants_dots) dots = pass.room(number, wants_bias_dots ? 2 : 1);
-  if (wants_d_preact && !d_preact.given()) d_preact = pass.room(dtype, dims.full);
-  if (wants_activated && !activated.given()) activated = pass.room(dtype, dims.i);
+  if (wants_dots) dots = pass.brief_room(number, wants_bias_dots ? 2 : 1);
   if (wants_inner) {
-    const TensorView d_inner = pass.room(dtype, dims.i);
+    // The activation takes the place of its gradient.
+    const TensorView d_inner =
+        activated.given() && activated.dtype == dtype ? activated : pass.brief_room(dtype, dims.i);
+    if (!activated.given()) activated = d_inner;
+    if (wants_d_preact && !d_preact.given()) d_preact = pass.room(dtype, dims.full);
     GmmArgs product = pass.product(dy, weights.w2, d_inner);
     product.transpose_rhs = weights.transposed;
     pass.add("w2", product);
@@ -237,6 +280,7 @@ OpSteps MoePasses::backward(const MoeMlpSaved& saved, const MoeMlpBackwardArgs& 
                                             .d_preact = wants_d_preact ? d_preact : kNothing,
                                             .activated = wants_activated ? activated : kNothing,
                                             .row_dot = wants_dots ? column(dots, 0) : kNothing});
+    if (activated.data != d_inner.data) pass.give_back(d_inner);
   }
   if (wants_bias2) {
     BiasGradArgs bias2 = pass.bias_gradient(dy.matrix, args.dbias2, args.accumulate_dbias);
@@ -252,23 +296,15 @@ OpSteps MoePasses::backward(const MoeMlpSaved& saved, const MoeMlpBackwardArgs& 
     pass.add("dweights",
              CombineGradArgs{.slot_row = routing.slot_row, .y = dots, .dweights = args.dweights});
   }
-  if (!delayed) add_weight_gradients(pass, saved, args, dy, room, d_preact, activated);
-  if (!wants_rows) return pass.take();
-  const TensorView dx_rows = routing.sorted() ? args.dx : as_type(room, dtype);
-  GmmArgs product = pass.product({d_preact, {}}, weights.w13, dx_rows);
-  product.transpose_rhs = weights.transposed;
-  pass.add("dx", product);
-  if (args.dx.given() && !routing.sorted()) {
-    pass.add("dx", CombineArgs{.y = dx_rows,
-                               .slot_row = routing.slot_row,
-                               .weights = weighs ? kNothing : routing.weights,
-                               .out = args.dx});
+  if (args.dw2.given() && !delayed) {
+    pass.add("dw2", pass.weight_gradient(dy, {activated, {}}, args.dw2, args.dw_beta));
   }
-  if (args.dweights.given() && !weighs) {
-    pass.add("dweights", CombineGradArgs{.dout = saved.x,
-                                         .slot_row = routing.slot_row,
-                                         .y = dx_rows,
-                                         .dweights = args.dweights});
+  pass.give_back(activated);
+  pass.give_back(dy.matrix);
+  if (wants_rows) add_dx(pass, *this, saved, args, d_preact);
+  if (args.dw13.given() && !delayed) {
+    const Rows tokens = pass.tokens("dw13", saved.x);
+    pass.add("dw13", pass.weight_gradient({d_preact, {}}, tokens, args.dw13, args.dw_beta));
   }
   return pass.take();
 }

@@ -1,6 +1,8 @@
 // From a value to the op's function.
 #include "ops/op_step.h"
 
+#include <algorithm>
+
 #include "plan/row_call.h"
 
 namespace cadre::ops {
@@ -32,6 +34,29 @@ Status workspace_size(Context& context, const OpStep& step, size_t* bytes) {
           [&](const TgmmArgs& args) { return tgmm_workspace_size(context, args, bytes); },
           [&](const BiasGradArgs& args) { return bias_grad_workspace_size(context, args, bytes); }},
       step.call);
+}
+
+TensorView Scratch::matrix(DType dtype, int64_t rows, int64_t cols) {
+  const size_t bytes = align_scratch(static_cast<size_t>(rows * cols) * size_of(dtype));
+  size_t begin = 0;
+  auto next = taken_.begin();
+  for (; next != taken_.end() && next->begin - begin < bytes; ++next) begin = next->end;
+  if (bytes > capacity_ - begin) return {};
+  // An empty matrix takes no room.
+  if (bytes > 0) taken_.insert(next, {begin, begin + bytes});
+  most_ = std::max(most_, begin + bytes);
+  return TensorView::contiguous(start_ + begin, dtype, {rows, cols}, device_);
+}
+
+bool Scratch::give_back(const TensorView& matrix) {
+  if (matrix.shape[0] == 0 || matrix.shape[1] == 0) return false;  // it has no room
+  const size_t begin =
+      reinterpret_cast<uintptr_t>(matrix.data) - reinterpret_cast<uintptr_t>(start_);
+  const auto place = std::find_if(taken_.begin(), taken_.end(),
+                                  [&](const Span& span) { return span.begin == begin; });
+  if (place == taken_.end()) return false;
+  taken_.erase(place);
+  return true;
 }
 
 }  // namespace cadre::ops

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -40,22 +41,32 @@ constexpr size_t align_scratch(size_t bytes) {
   return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
 }
 
-/// Hands out the workspace's room from its aligned start.
+/// Memory that tensors between steps lie in, handed out from an aligned start. What is given back
+/// serves later tensors: steps are listed in the order in which they run.
 class Scratch {
  public:
-  Scratch(void* start, Device device) : start_(static_cast<char*>(start)), device_(device) {}
+  /// `capacity`: bytes that may be handed out.
+  Scratch(void* start, Device device, size_t capacity = std::numeric_limits<size_t>::max())
+      : start_(static_cast<char*>(start)), device_(device), capacity_(capacity) {}
 
-  TensorView matrix(DType dtype, int64_t rows, int64_t cols) {
-    const TensorView view = TensorView::contiguous(start_ + bytes_, dtype, {rows, cols}, device_);
-    bytes_ += align_scratch(static_cast<size_t>(rows * cols) * size_of(dtype));
-    return view;
-  }
-  size_t bytes() const { return bytes_; }
+  /// The lowest room that is free; no data where none is.
+  TensorView matrix(DType dtype, int64_t rows, int64_t cols);
+  /// Its last reader has been listed. False if it is no matrix of this memory.
+  bool give_back(const TensorView& matrix);
+  /// The most that was handed out at once.
+  size_t bytes() const { return most_; }
 
  private:
+  struct Span {
+    size_t begin;
+    size_t end;
+  };
+
   char* start_;
   Device device_;
-  size_t bytes_ = 0;
+  size_t capacity_;
+  size_t most_ = 0;
+  std::vector<Span> taken_;  ///< ascending
 };
 
 }  // namespace cadre::ops

@@ -142,6 +142,42 @@ class Rows {
     return failures;
   }
 
+  /// The gradients once more, d_preact over preact and activated over grad: what is different.
+  Failures check_in_place() {
+    for (PlacedTensor* tensor : {preact_.get(), grad_.get()}) {
+      const verify::MatrixShape shape = tensor->shapes()[0];
+      for (int64_t row = 0; row < shape.rows; ++row) {
+        for (int64_t col = 0; col < shape.cols; ++col) tensor->allow_change(0, row, col);
+      }
+    }
+    const std::vector<std::byte> dots = bits_of(*dot_);
+    for (PlacedTensor* tensor : {preact_.get(), grad_.get(), dot_.get()}) tensor->upload();
+    Status status = cadre::activate_grad(subject_.context, {.preact = preact_->matrix_view(),
+                                                            .grad = grad_->matrix_view(),
+                                                            .row_scale = scale_->vector_view(),
+                                                            .activation = c_.activation,
+                                                            .d_preact = preact_->matrix_view(),
+                                                            .activated = grad_->matrix_view(),
+                                                            .row_dot = dot_->vector_view()});
+    if (status.ok()) status = subject_.memory.finish(subject_.context);
+    if (!status.ok()) return {status.message()};
+    for (PlacedTensor* tensor : {preact_.get(), grad_.get(), dot_.get()}) tensor->download();
+    Failures failures;
+    if (bits_of(*preact_) != bits_of(*d_preact_)) failures.emplace_back("d_preact over preact");
+    if (bits_of(*grad_) != bits_of(*activated_)) failures.emplace_back("activated over grad");
+    if (bits_of(*dot_) != dots) failures.emplace_back("row_dot beside results in place");
+    for (const PlacedTensor* tensor : {preact_.get(), grad_.get()}) {
+      int64_t offset = 0;
+      if (!tensor->untouched_elsewhere(&offset)) {
+        failures.push_back(text("byte ", offset, " outside the elements of a result changed"));
+      }
+    }
+    for (std::string& failure : failures) {
+      failure += text(" (kind ", static_cast<int>(c_.activation.kind), ", width ", c_.width, ")");
+    }
+    return failures;
+  }
+
   /// All results of a row.
   std::vector<std::byte> bits_of(int64_t row) const {
     std::vector<std::byte> bits;
@@ -153,6 +189,19 @@ class Rows {
       for (int64_t col = 0; col < tensor->shapes()[0].cols; ++col) add(*tensor, row, col);
     }
     add(*dot_, 0, row);
+    return bits;
+  }
+
+  /// Of the elements of a result.
+  static std::vector<std::byte> bits_of(const PlacedTensor& tensor) {
+    std::vector<std::byte> bits;
+    const verify::MatrixShape shape = tensor.shapes()[0];
+    for (int64_t row = 0; row < shape.rows; ++row) {
+      for (int64_t col = 0; col < shape.cols; ++col) {
+        const std::vector<std::byte> one = tensor.bytes_after(0, row, col);
+        bits.insert(bits.end(), one.begin(), one.end());
+      }
+    }
     return bits;
   }
 
@@ -274,6 +323,27 @@ Failures gradients(const Subject& subject, const DTypes& types) {
          Rows(subject, types,
               {.activation = {.kind = ActivationKind::kSwiglu}, .rows = 300, .width = 72})
              .check());
+  return failures;
+}
+
+Failures gradients_in_place_have_the_same_bits(const Subject& subject, const DTypes& types) {
+  if (types.lhs != types.out) return {};  // a place is of one type
+  Failures failures;
+  const auto check = [&](const ActivationCase& c) {
+    Rows rows(subject, types, c);
+    append(&failures, rows.check());
+    append(&failures, rows.check_in_place());
+  };
+  for (const Activation& activation : activations()) {
+    for (const int64_t width : {1, 33, 72}) check({.activation = activation, .width = width});
+  }
+  const Activation clamped{.kind = ActivationKind::kClampedSwiglu,
+                           .layout = GateLayout::kInterleaved};
+  check({.activation = clamped, .width = 2053});
+  check({.activation = {.kind = ActivationKind::kSwiglu}, .rows = 40, .width = 4104});
+  for (const Layout& layout : odd_layouts(Placement::kRows)) {
+    check({.activation = clamped, .width = 40, .layout = layout});
+  }
   return failures;
 }
 

@@ -73,10 +73,15 @@ MoeData::MoeData(const Subject& subject, const DTypes& types, const Routing& rou
   // Parameters first, so that layers of one seed and other tokens share them.
   random_ = verify::Random(c.seed);
   for (PlacedTensor* tensor : inputs()) fill(*tensor, tensor == w13_.get() ? 0.7 : 1);
-  for (PlacedTensor* tensor : results()) allow(*tensor);
-  if (c.accumulates) {
+  const std::vector<Gradient> made = gradients();
+  for (PlacedTensor* tensor : results()) {
+    const auto gradient = std::find_if(made.begin(), made.end(),
+                                       [&](const Gradient& g) { return g.tensor == tensor; });
+    if (gradient == made.end() || gradient->asked) allow(*tensor);
+  }
+  if (c.accumulates || c.adds_to_zeros) {
     for (PlacedTensor* tensor : {dw13_.get(), dw2_.get(), dbias13_.get(), dbias2_.get()}) {
-      fill(*tensor, 1);
+      fill(*tensor, c.accumulates ? 1 : 0);
     }
   }
   slot_ = std::make_unique<verify::IndexMatrix>(subject.memory, c.index, t, routing.top_k);
@@ -204,19 +209,26 @@ Status MoeData::run() {
   if (status = layer.forward(context, args, &saved); !status.ok()) return status;
   if (status = memory.finish(context); !status.ok() || !c_.saves) return status;
 
+  const auto rows = [&](WantedGradient which, const Tensor& tensor) {
+    return wants(which) ? tensor->matrix_view() : TensorView{};
+  };
+  const auto experts = [&](WantedGradient which, const Tensor& tensor) {
+    return wants(which) ? tensor->tensor() : GroupedTensor{};
+  };
   MoeMlpBackwardArgs grad{.dout = dout_->matrix_view(),
-                          .dx = dx_->matrix_view(),
-                          .dweights = c_.weighted ? drouter_->matrix_view() : TensorView{},
-                          .dw13 = dw13_->tensor(),
-                          .dw2 = dw2_->tensor(),
-                          .dw_beta = c_.accumulates ? 1.0 : 0.0,
-                          .dbias13 = c_.biases ? dbias13_->tensor() : GroupedTensor{},
-                          .dbias2 = c_.biases ? dbias2_->tensor() : GroupedTensor{},
-                          .accumulate_dbias = c_.accumulates};
+                          .dx = rows(kWantDx, dx_),
+                          .dweights = c_.weighted ? rows(kWantDweights, drouter_) : TensorView{},
+                          .dw13 = experts(kWantDw13, dw13_),
+                          .dw2 = experts(kWantDw2, dw2_),
+                          .dw_beta = c_.accumulates || c_.adds_to_zeros ? 1.0 : 0.0,
+                          .dbias13 = c_.biases ? experts(kWantDbias13, dbias13_) : GroupedTensor{},
+                          .dbias2 = c_.biases ? experts(kWantDbias2, dbias2_) : GroupedTensor{},
+                          .accumulate_dbias = c_.accumulates || c_.adds_to_zeros};
   if (c_.options.delay_wgrad) {
     grad.d_preact = d_preact_->matrix_view();
     grad.activated = activated_->matrix_view();
   }
+  if (c_.over_preact) grad.d_preact = preact_->matrix_view();
   if (status = layer.backward_workspace_size(context, saved, grad, &bytes); !status.ok()) {
     return status;
   }
@@ -239,7 +251,7 @@ Failures MoeData::check() {
   Failures failures;
   compare(*out_, "out", sum_, 0, false, &failures);
   if (c_.saves) {
-    compare(*preact_, "preact", pre_, 0, false, &failures);
+    if (!c_.over_preact) compare(*preact_, "preact", pre_, 0, false, &failures);
     compare_gradients(&failures);
   }
   for (const PlacedTensor* tensor : results()) {
@@ -260,15 +272,19 @@ Failures MoeData::check() {
 }
 
 void MoeData::compare_gradients(Failures* failures) const {
-  compare(*dx_, "dx", dx_sum_, 0, false, failures);
-  if (c_.weighted) compare(*drouter_, "dweights", drouter_sum_, 0, false, failures);
+  if (wants(kWantDx)) compare(*dx_, "dx", dx_sum_, 0, false, failures);
+  if (c_.weighted && wants(kWantDweights)) {
+    compare(*drouter_, "dweights", drouter_sum_, 0, false, failures);
+  }
   for (int64_t e = 0; e < local_; ++e) {
     const auto expert = static_cast<size_t>(e);
-    compare(*dw13_, "dw13", dw13_sum_[expert], e, c_.transposed, failures);
-    compare(*dw2_, "dw2", dw2_sum_[expert], e, c_.transposed, failures);
+    const bool turned = c_.transposed;
+    if (wants(kWantDw13)) compare(*dw13_, "dw13", dw13_sum_[expert], e, turned, failures);
+    if (wants(kWantDw2)) compare(*dw2_, "dw2", dw2_sum_[expert], e, turned, failures);
     if (!c_.biases) continue;
-    compare(*dbias13_, "dbias13", dbias13_sum_[expert], e, false, failures);
-    compare(*dbias2_, "dbias2", dbias2_sum_[expert], e, false, failures);
+    if (wants(kWantDbias13))
+      compare(*dbias13_, "dbias13", dbias13_sum_[expert], e, false, failures);
+    if (wants(kWantDbias2)) compare(*dbias2_, "dbias2", dbias2_sum_[expert], e, false, failures);
   }
 }
 
@@ -305,6 +321,36 @@ std::vector<std::byte> MoeData::bits_of_gradients() const {
     bits.insert(bits.end(), all.begin(), all.end());
   }
   return bits;
+}
+
+std::vector<MoeData::Gradient> MoeData::gradients() const {
+  return {{"dx", dx_.get(), wants(kWantDx)},
+          {"dweights", drouter_.get(), c_.weighted && wants(kWantDweights)},
+          {"dw13", dw13_.get(), wants(kWantDw13)},
+          {"dw2", dw2_.get(), wants(kWantDw2)},
+          {"dbias13", dbias13_.get(), c_.biases && wants(kWantDbias13)},
+          {"dbias2", dbias2_.get(), c_.biases && wants(kWantDbias2)}};
+}
+
+std::string MoeData::first_difference(const MoeData& other) const {
+  const std::vector<Gradient> mine = gradients(), theirs = other.gradients();
+  for (size_t g = 0; g < mine.size(); ++g) {
+    if (!mine[g].asked || !theirs[g].asked) continue;
+    const std::vector<verify::MatrixShape>& shapes = mine[g].tensor->shapes();
+    for (size_t e = 0; e < shapes.size(); ++e) {
+      for (int64_t row = 0; row < shapes[e].rows; ++row) {
+        for (int64_t col = 0; col < shapes[e].cols; ++col) {
+          const auto matrix = static_cast<int64_t>(e);
+          const double here = mine[g].tensor->after(matrix, row, col);
+          const double there = theirs[g].tensor->after(matrix, row, col);
+          if (here == there) continue;
+          return text(mine[g].name, "[", matrix, ", ", row, ", ", col, "] = ", here, " and ",
+                      there);
+        }
+      }
+    }
+  }
+  return {};
 }
 
 void MoeData::copy_layer(const MoeData& whole) {

@@ -18,6 +18,17 @@
 
 namespace cadre::contract {
 
+/// Gradients that backward() may be asked for.
+enum WantedGradient : unsigned {
+  kWantDx = 1,
+  kWantDweights = 2,
+  kWantDw13 = 4,
+  kWantDw2 = 8,
+  kWantDbias13 = 16,
+  kWantDbias2 = 32,
+  kWantAll = 63
+};
+
 struct MoeCase {
   int64_t h = 24;
   int64_t i = 9;
@@ -27,8 +38,11 @@ struct MoeCase {
   bool weighted = true;
   bool shared = false;
   bool residual = false;
-  bool lists = false;        ///< weights and their gradients
-  bool saves = true;         ///< preact is given to forward()
+  bool lists = false;  ///< weights and their gradients
+  bool saves = true;   ///< preact is given to forward()
+  unsigned wanted = kWantAll;
+  bool over_preact = false;  ///< d_preact takes the place of the pre-activation
+  bool adds_to_zeros = false;
   bool accumulates = false;  ///< gradients of parameters are added to what is there
   bool host_sizes = false;
   bool sorted =
@@ -79,6 +93,9 @@ class MoeData {
   std::vector<std::byte> bits_of_token(int64_t t) const;
   /// All results of backward() after check().
   std::vector<std::byte> bits_of_gradients() const;
+  /// "dx[0, 3, 4] = ...": the first element of a gradient that both were asked for and that has
+  /// another value there. Empty: none.
+  std::string first_difference(const MoeData& other) const;
   double out(int64_t t, int64_t col) const { return out_->after(0, t, col); }
   verify::Expected expected_out(int64_t t, int64_t col) const { return sum_.get(t, col); }
   /// Takes over tokens, router weights and the experts that both hold.
@@ -96,6 +113,13 @@ class MoeData {
   void poison_dropped();
   std::vector<verify::PlacedTensor*> inputs() const;
   std::vector<verify::PlacedTensor*> results() const;
+  bool wants(WantedGradient gradient) const { return (c_.wanted & gradient) != 0; }
+  struct Gradient {
+    const char* name;
+    const verify::PlacedTensor* tensor;
+    bool asked;
+  };
+  std::vector<Gradient> gradients() const;
 
   double w13(int64_t e, int64_t n, int64_t k) const;
   double w2(int64_t e, int64_t k, int64_t n) const;

@@ -163,6 +163,73 @@ Failures delayed_gradients_have_the_same_bits(const Subject& subject, const DTyp
   return failures;
 }
 
+Failures any_gradients_alone_have_the_same_bits(const Subject& subject, const DTypes& types) {
+  Random random(53);
+  Failures failures;
+  const Routing routing = random_routing(random, 7, 2, 4, 0.2);
+  for (const bool on_input : {false, true}) {
+    const MoeCase all{.h = 9,
+                      .i = 5,
+                      .options = {.weights_on_input = on_input},
+                      .transposed = on_input,
+                      .biases = true};
+    MoeData whole(subject, types, routing, all);
+    append(&failures, whole.check());
+    for (unsigned wanted = 1; wanted < kWantAll; ++wanted) {
+      MoeCase some = all;
+      some.wanted = wanted;
+      MoeData part(subject, types, routing, some);
+      append(&failures, part.check());
+      const std::string difference = part.first_difference(whole);
+      if (!difference.empty() && failures.size() <= 3) {
+        failures.push_back(text("gradients ", wanted, " alone, and all: ", difference));
+      }
+    }
+  }
+  return failures;
+}
+
+Failures memory_used_twice_changes_no_bit(const Subject& subject, const DTypes& types) {
+  Random random(54);
+  Failures failures;
+  struct Shape {
+    int64_t tokens, top_k, experts, h, i;
+  };
+  // dw13 holds everything that it may lend its memory to; some of it; nothing.
+  for (const Shape& s : {Shape{6, 2, 9, 33, 16}, {19, 3, 4, 24, 12}, {40, 4, 2, 16, 3}}) {
+    const Routing routing = random_routing(random, s.tokens, s.top_k, s.experts, 0.1);
+    for (unsigned bits = 0; bits < 8; ++bits) {
+      MoeCase c{.h = s.h,
+                .i = s.i,
+                .options = {.activation = {.kind = (bits & 4) != 0 ? ActivationKind::kClampedSwiglu
+                                                                   : ActivationKind::kSwiglu,
+                                           .layout = (bits & 4) != 0 ? GateLayout::kInterleaved
+                                                                     : GateLayout::kConcatenated},
+                            .weights_on_input = (bits & 1) != 0},
+                .transposed = (bits & 4) != 0,
+                .biases = (bits & 2) != 0};
+      MoeData lends(subject, types, routing, c);
+      append(&failures, lends.check());
+      const auto same = [&](const char* what, const MoeCase& other) {
+        MoeData data(subject, types, routing, other);
+        append(&failures, data.check());
+        const std::string difference = data.first_difference(lends);
+        if (difference.empty() || failures.size() > 3) return;
+        failures.push_back(text(what, ", options ", bits, ", ", s.tokens, " tokens: ", difference));
+      };
+      MoeCase other = c;
+      other.adds_to_zeros = true;
+      same("dw13 added to", other);
+      other = c;
+      other.over_preact = true;
+      same("d_preact over preact", other);
+      other.options.delay_wgrad = true;
+      same("d_preact over preact, delayed", other);
+    }
+  }
+  return failures;
+}
+
 Failures adds_to_main_grad(const Subject& subject, const DTypes& types) {
   Random random(47);
   Failures failures;

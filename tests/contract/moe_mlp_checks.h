@@ -15,6 +15,8 @@ Failures any_routing(const Subject& subject, const DTypes& types);
 Failures rows_sorted_already(const Subject& subject, const DTypes& types);
 Failures odd_widths(const Subject& subject, const DTypes& types);
 Failures delayed_gradients_have_the_same_bits(const Subject& subject, const DTypes& types);
+Failures any_gradients_alone_have_the_same_bits(const Subject& subject, const DTypes& types);
+Failures memory_used_twice_changes_no_bit(const Subject& subject, const DTypes& types);
 Failures adds_to_main_grad(const Subject& subject, const DTypes& types);
 Failures shards_add_up(const Subject& subject, const DTypes& types);
 Failures nan_in_dropped_rows_goes_nowhere(const Subject& subject, const DTypes& types);

@@ -18,6 +18,12 @@ TEST_P(MoeMlpContract, OddWidths) { expect(moe_mlp::odd_widths); }
 TEST_P(MoeMlpContract, DelayedGradientsHaveTheSameBits) {
   expect(moe_mlp::delayed_gradients_have_the_same_bits);
 }
+TEST_P(MoeMlpContract, AnyGradientsAloneHaveTheSameBits) {
+  expect(moe_mlp::any_gradients_alone_have_the_same_bits);
+}
+TEST_P(MoeMlpContract, MemoryUsedTwiceChangesNoBit) {
+  expect(moe_mlp::memory_used_twice_changes_no_bit);
+}
 TEST_P(MoeMlpContract, AddsToMainGrad) { expect(moe_mlp::adds_to_main_grad); }
 TEST_P(MoeMlpContract, ShardsAddUp) { expect(moe_mlp::shards_add_up); }
 TEST_P(MoeMlpContract, NanInDroppedRowsGoesNowhere) {

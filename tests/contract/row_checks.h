@@ -42,6 +42,7 @@ Failures any_strides(const Subject& subject, const DTypes& types);
 namespace activate {
 Failures every_kind_and_layout(const Subject& subject, const DTypes& types);
 Failures gradients(const Subject& subject, const DTypes& types);
+Failures gradients_in_place_have_the_same_bits(const Subject& subject, const DTypes& types);
 Failures any_strides(const Subject& subject, const DTypes& types);
 Failures nan_stays_in_its_row(const Subject& subject, const DTypes& types);
 Failures rows_are_batch_invariant(const Subject& subject, const DTypes& types);

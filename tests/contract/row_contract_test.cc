@@ -45,6 +45,9 @@ CADRE_CONTRACT_SUITE(ActivateContract, "", row_types());
 
 TEST_P(ActivateContract, EveryKindAndLayout) { expect(activate::every_kind_and_layout); }
 TEST_P(ActivateContract, Gradients) { expect(activate::gradients); }
+TEST_P(ActivateContract, GradientsInPlaceHaveTheSameBits) {
+  expect(activate::gradients_in_place_have_the_same_bits);
+}
 TEST_P(ActivateContract, AnyStrides) { expect(activate::any_strides); }
 TEST_P(ActivateContract, NanStaysInItsRow) { expect(activate::nan_stays_in_its_row); }
 TEST_P(ActivateContract, RowsAreBatchInvariant) { expect(activate::rows_are_batch_invariant); }

@@ -143,6 +143,45 @@ def test_checkpointing_gives_the_same_bits(device):
     assert all(equal(*pair) for pair in pairs)
 
 
+def with_hooks(call):
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: each, lambda each: each):
+        return call()
+
+
+def test_backward_overwrites_the_pre_activation_only_where_nobody_reads_it_again(device):
+    ids, tensors = make(device, requires_grad=True, dtype=torch.float32)
+    inputs, dy = list(tensors.values()), random(TOKENS, H, device=device).float()
+    layer = lambda: T.moe_mlp(expert_ids=ids, **tensors)  # noqa: E731
+
+    def run(out, **options):
+        """(gradients, whether the pre-activation was overwritten)"""
+        preact = out.grad_fn.saved_tensors[-1]
+        before = preact.clone()
+        return torch.autograd.grad(out, inputs, dy, **options), not equal(preact, before)
+
+    expected, overwritten = run(layer())
+    assert overwritten
+    kept = layer()
+    for _ in range(2):
+        gradients, overwritten = run(kept, retain_graph=True)
+        assert not overwritten and all(map(equal, gradients, expected))
+    gradients, overwritten = run(with_hooks(layer))
+    assert not overwritten and all(map(equal, gradients, expected))
+    gradients, overwritten = run(kept)
+    assert overwritten and all(map(equal, gradients, expected))
+
+
+@pytest.mark.parametrize("wanted", [["x"], ["w2"], ["weights"], ["w13", "bias2"], ["bias13"]], ids=str)
+def test_gradients_of_some_have_the_bits_of_all(device, wanted):
+    ids, tensors = make(device, requires_grad=True, dtype=torch.float32)
+    dy = random(TOKENS, H, device=device).float()
+    out = T.moe_mlp(expert_ids=ids, **tensors)
+    every = dict(zip(tensors, torch.autograd.grad(out, list(tensors.values()), dy), strict=True))
+    some = {name: each.detach().requires_grad_(name in wanted) for name, each in tensors.items()}
+    T.moe_mlp(expert_ids=ids, **some).backward(dy)
+    assert all(equal(some[name].grad, every[name]) for name in wanted)
+
+
 def test_autocast_casts_x_and_the_weights(device):
     ids, tensors = make(device, dtype=torch.float32, requires_grad=True)
     with torch.autocast(device, dtype=torch.bfloat16):

@@ -7,7 +7,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .._errors import wrong_type, wrong_value
-from . import _linear_parameters, _main_grad, _operators
+from . import _linear_parameters, _main_grad, _operators, _transforms
 from ._errors import renamed
 from ._experts import Activation, activation_of
 from ._moe_mlp import moe_mlp, routed
@@ -214,6 +214,7 @@ class _Pass(torch.autograd.Function):
         ctx.module, ctx.is_first_microbatch = module, is_first_microbatch
         ctx.dtypes = [None if each is None else each.dtype for each in (shared, residual)]
         ctx.save_for_backward(*kept, preact)
+        ctx.may_consume = _transforms.nobody_else_keeps()
         return out
 
     @staticmethod
@@ -223,6 +224,7 @@ class _Pass(torch.autograd.Function):
         *kept, preact = ctx.saved_tensors
         needs = ctx.needs_input_grad[2:]
         gradient = _WeightGradients(module, kept, preact, dout, ctx.is_first_microbatch)
+        consumes = ctx.may_consume and _transforms.frees_what_it_kept()
         wanted = {"dx": needs[0], "dweights": needs[4], **dict(zip(("dbias13", "dbias2"), needs[9:]))}
         of = dict(zip(("dx", "dweights", "dbias13", "dbias2"), (kept[0], kept[4], *kept[7:])))
         made = {
@@ -231,6 +233,8 @@ class _Pass(torch.autograd.Function):
             if each
         }
         dw = [None, None]
+        if consumes and (any(needs[7:9]) or needs[0]):
+            gradient.rows["d_preact"] = [preact]
         if not any(needs[7:9]):
             gradient.call(_WHOLE, **made)
         elif module.delay_wgrad_compute:
@@ -283,7 +287,8 @@ class _WeightGradients:
     def keep_for_later(self):
         preact, w2 = self.arguments["preact"], self.arguments["w2"][0]
         activated = preact.new_empty((preact.shape[0], w2.shape[2]))
-        self.rows = {"d_preact": [torch.empty_like(preact)], "activated": [activated]}
+        self.rows["d_preact"] = self.rows["d_preact"] or [torch.empty_like(preact)]
+        self.rows["activated"] = [activated]
         self.versions = self._versions()
 
     def _versions(self):

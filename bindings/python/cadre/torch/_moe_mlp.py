@@ -1,5 +1,6 @@
 """moe_mlp: the experts of a mixture-of-experts layer, from tokens to tokens, as one operator with its gradients."""
 
+import functools
 import itertools
 
 import torch
@@ -145,7 +146,34 @@ def _kept(needs):
     return ("x", "weights", *_PARAMETERS, "group_sizes", "source_row", "slot_row", "group_offset_tensor")
 
 
-def _backward(a, needs, grads, preact):
+def _grad(**arguments):
+    return _operators.moe_mlp_grad.call(**arguments)
+
+
+def _grad_over_preact(preact, wanted, **arguments):
+    """The same with d_preact in the place of the pre-activation, which nobody reads again."""
+    made = iter(
+        _operators.moe_mlp_gradients(
+            _operators.moe_mlp_grad.Arguments(preact=preact, wanted=wanted, **arguments)
+        )
+    )
+    names = ("dx", "dweights", "dw13", "dw2", "dbias13", "dbias2")
+    into = {name: [next(made)] if each else [] for name, each in zip(names, wanted, strict=True)}
+    # Only the gradients of w2, bias2 and weights on the output can do without d_preact.
+    is_read = into["dx"] or into["dw13"] or into["dbias13"]
+    _operators.moe_mlp_grad_into.call(
+        preact=preact,
+        dw_beta=0.0,
+        phase=0,
+        d_preact=[preact] if is_read else [],
+        activated=[],
+        **into,
+        **arguments,
+    )
+    return [each for name in names for each in into[name]]
+
+
+def _backward(a, needs, grads, preact, grad=_grad):
     dout = grads[0]
     if dout is None:
         return {}
@@ -160,7 +188,7 @@ def _backward(a, needs, grads, preact):
     if torch.is_grad_enabled():
         return gradients | _backward_of_composition(a, needs, dout)
     shared = {name: value for name, value in a._asdict().items() if name in _OF_BOTH}
-    results = iter(_operators.moe_mlp_grad.call(preact=preact, dout=dout, wanted=wanted, **shared))
+    results = iter(grad(preact=preact, dout=dout, wanted=wanted, **shared))
     for name in (name for name, each in zip(_GRADIENTS, wanted, strict=True) if each):
         stack = next(results)
         if name in _PARAMETERS:
@@ -193,5 +221,12 @@ def _tangent(operator, a, tangents):
 
 
 _operators.moe_mlp.differentiable(
-    Derivatives(_kept, _backward, _tangent, results=(1,), takes_none=True)
+    Derivatives(
+        _kept,
+        _backward,
+        _tangent,
+        results=(1,),
+        takes_none=True,
+        consuming=functools.partial(_backward, grad=_grad_over_preact),
+    )
 )

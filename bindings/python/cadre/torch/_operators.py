@@ -150,7 +150,8 @@ def _(a):
 
 
 @moe_mlp_grad.fake
-def _(a):
+def moe_mlp_gradients(a):
+    """Tensors for the gradients that moe_mlp_grad's arguments want, in its order."""
     num_groups = a.w13[0].shape[0] if a.w13[0].dim() == 3 else len(a.w13)
     columns = _preact_columns(a)
 

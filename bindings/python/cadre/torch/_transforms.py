@@ -18,6 +18,7 @@ class Derivatives(NamedTuple):
     tangent(operator, arguments, tangents): the forward derivative, with None for an argument that has no tangent.
     results: places of the results that backward reads; they follow grad.
     takes_none: backward takes None for the gradient of a result that nothing depends on, instead of zeros.
+    consuming: backward that may overwrite the results which it reads: for eager calls, where nobody reads them again.
     """
 
     kept: Callable
@@ -25,6 +26,7 @@ class Derivatives(NamedTuple):
     tangent: Callable
     results: tuple = ()
     takes_none: bool = False
+    consuming: Callable | None = None
 
 
 class Like(NamedTuple):
@@ -126,10 +128,23 @@ def register(operator, derivatives):
     map_in_turn(operator)
 
 
+def nobody_else_keeps():
+    """Whether autograd alone will hold what is saved now: hooks of saved tensors may keep them, too."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is None
+
+
+def frees_what_it_kept():
+    """Whether the running backward pass frees its graph (no retain_graph)."""
+    return not torch._C._autograd._get_current_graph_task_keep_graph()
+
+
 def eager(operator, derivatives, of=None):
     """The operator with its gradient as an autograd.Function, called with its arguments by position."""
     op = operator.overload._op
     setup, backward = _setup(operator, derivatives, of), _backward(operator, derivatives, of)
+    consuming = derivatives.consuming and _backward(
+        operator, derivatives._replace(backward=derivatives.consuming), of
+    )
     lists = [place for place, name in enumerate(operator.names) if name in operator.lists]
 
     if not lists:
@@ -165,11 +180,13 @@ def eager(operator, derivatives, of=None):
                 result = op(*args)
             setup(ctx, args, ctx.needs_input_grad[1:], result)
             ctx.set_materialize_grads(not derivatives.takes_none)
+            ctx.may_consume = consuming is not None and nobody_else_keeps()
             return tuple(result) if operator.returns_many else result
 
         @staticmethod
         def backward(ctx, *grads):
-            gradients = backward(ctx, list(grads) if operator.returns_many else grads[0])
+            call = consuming if ctx.may_consume and frees_what_it_kept() else backward
+            gradients = call(ctx, list(grads) if operator.returns_many else grads[0])
             return (None, *_flatten(gradients, lists)[0])
 
     ListFunction.__name__ = f"Eager_{operator.overload._opname}"
