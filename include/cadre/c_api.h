@@ -517,6 +517,66 @@ CADRE_API cadre_status_code cadre_activate_grad_workspace_size(cadre_context* co
                                                                const cadre_activate_grad_args* args,
                                                                size_t* size_bytes);
 
+/* ---- FP8 ------------------------------------------------------------------------------------ */
+
+/* Rows [m, k] or weights [g, n, k] to e4m3 or e5m2 with scales, in one or both arrangements. See
+ * cadre::QuantizeArgs (cadre/quantize.h). */
+typedef struct cadre_quantize_args {
+  size_t struct_size;
+  const cadre_tensor* x;          /* [t, k], [t, 2k] with a gate, or weights [g, n, k] */
+  const cadre_tensor* source_row; /* [m] of i32 or i64, or NULL */
+  const cadre_tensor* row_scale;  /* [m], or NULL */
+  cadre_activation activation;
+  cadre_sizes group_sizes; /* data NULL and count 0: one group of all rows */
+  int32_t power_of_two;
+  double amax_floor;
+  const cadre_tensor* rows; /* out: [m, k] or [g, n, k]; NULL: not */
+  const cadre_scales* rows_scales;
+  const cadre_tensor* columns; /* out: [k, capacity] or [g, k, n]; NULL: not */
+  const cadre_scales* columns_scales;
+  const cadre_call_options* options;
+} cadre_quantize_args;
+
+CADRE_API void cadre_quantize_args_init(cadre_quantize_args* args, size_t struct_size);
+CADRE_API cadre_status_code cadre_quantize(cadre_context* context, const cadre_quantize_args* args);
+CADRE_API cadre_status_code cadre_quantize_workspace_size(cadre_context* context,
+                                                          const cadre_quantize_args* args,
+                                                          size_t* size_bytes);
+
+/* out = code * scale. See cadre::DequantizeArgs. */
+typedef struct cadre_dequantize_args {
+  size_t struct_size;
+  const cadre_tensor* x; /* [m, k], [g, n, k], or with x_columns [k, capacity] */
+  const cadre_scales* x_scales;
+  int32_t x_columns;
+  cadre_sizes group_sizes; /* data NULL and count 0: one group of all rows */
+  const cadre_tensor* out; /* [m, k] or [g, n, k] */
+  const cadre_call_options* options;
+} cadre_dequantize_args;
+
+CADRE_API void cadre_dequantize_args_init(cadre_dequantize_args* args, size_t struct_size);
+CADRE_API cadre_status_code cadre_dequantize(cadre_context* context,
+                                             const cadre_dequantize_args* args);
+CADRE_API cadre_status_code cadre_dequantize_workspace_size(cadre_context* context,
+                                                            const cadre_dequantize_args* args,
+                                                            size_t* size_bytes);
+
+/* The largest finite magnitudes that would share a scale. See cadre::AmaxArgs. */
+typedef struct cadre_amax_args {
+  size_t struct_size;
+  const cadre_tensor* x; /* [m, k] or [g, n, k] */
+  cadre_sizes group_sizes;
+  cadre_scale_mode mode;
+  const cadre_tensor* out; /* f32 in the shape of the mode's scales */
+  const cadre_call_options* options;
+} cadre_amax_args;
+
+CADRE_API void cadre_amax_args_init(cadre_amax_args* args, size_t struct_size);
+CADRE_API cadre_status_code cadre_amax(cadre_context* context, const cadre_amax_args* args);
+CADRE_API cadre_status_code cadre_amax_workspace_size(cadre_context* context,
+                                                      const cadre_amax_args* args,
+                                                      size_t* size_bytes);
+
 /* The experts of a layer, from tokens to tokens (cadre/moe_mlp.h). One struct for both directions:
  * forward reads what stands under "both" and "forward", backward what stands under "both" and
  * "backward". With delay_wgrad backward leaves dw13 and dw2 to cadre_moe_mlp_backward_dw, which

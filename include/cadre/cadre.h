@@ -13,6 +13,7 @@
 #include "cadre/moe_mlp.h"
 #include "cadre/pack_weights.h"
 #include "cadre/permute.h"
+#include "cadre/quantize.h"
 #include "cadre/route.h"
 #include "cadre/select_experts.h"
 #include "cadre/status.h"

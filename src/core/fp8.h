@@ -1,5 +1,6 @@
 // The 8-bit floating-point types of OCP: e4m3 (no infinities), e5m2 and the powers of two e8m0. For
-// the host and for kernels. Rounding is to nearest, ties to even, and happens once.
+// the host and for kernels. Rounding is to nearest, ties to even, and happens once. The functions
+// have internal linkage: kernel files are compiled for different machines.
 #pragma once
 
 #include <bit>
@@ -29,15 +30,20 @@ struct E5M2 {
 
 /// What becomes of a number above the largest of the type, and of infinity.
 enum class Overflow {
-  kAsIeee,    ///< infinity, or NaN in a type without it
-  kSaturate,  ///< the largest number of its sign
+  kAsIeee,          ///< infinity, or NaN in a type without it
+  kSaturate,        ///< the largest number of its sign
+  kSaturateFinite,  ///< the largest number for a number, kAsIeee for infinity
 };
 
-/// NaN stays NaN and keeps its sign.
+namespace {
+
+/// NaN stays NaN and keeps its sign. Without branches, so that a compiler makes vector code of a
+/// loop over it.
 template <typename Type, Overflow kOverflow = Overflow::kAsIeee>
 CADRE_HOST_DEVICE uint8_t float_to_fp8(float value) {
   constexpr int kDropped = 23 - Type::kFractionBits;
   constexpr uint32_t kRebase = static_cast<uint32_t>(127 - Type::kBias) << 23;
+  constexpr uint32_t kInfinity = 0x7f800000u;
   // Added to a subnormal, it puts the last place of the sum at the type's smallest number, so the
   // addition itself rounds to even.
   constexpr auto kAligner =
@@ -45,18 +51,19 @@ CADRE_HOST_DEVICE uint8_t float_to_fp8(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 24) & 0x80u;
   const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<uint8_t>(sign | Type::kNan);
-  uint32_t code = 0;
-  if (magnitude < kRebase + (1u << 23)) {
-    code = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + kAligner) -
-           std::bit_cast<uint32_t>(kAligner);
-  } else {
-    const uint32_t rebased = magnitude - kRebase;
-    code = (rebased + ((1u << (kDropped - 1)) - 1u) + ((rebased >> kDropped) & 1u)) >> kDropped;
+  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + kAligner) -
+                             std::bit_cast<uint32_t>(kAligner);
+  const uint32_t rebased = magnitude - kRebase;
+  const uint32_t normal =
+      (rebased + ((1u << (kDropped - 1)) - 1u) + ((rebased >> kDropped) & 1u)) >> kDropped;
+  uint32_t code = magnitude < kRebase + (1u << 23) ? subnormal : normal;
+  uint32_t beyond = Type::kOverflow;
+  if (kOverflow == Overflow::kSaturate) beyond = Type::kLargest;
+  if (kOverflow == Overflow::kSaturateFinite) {
+    beyond = magnitude < kInfinity ? Type::kLargest : Type::kOverflow;
   }
-  if (code > Type::kLargest) {
-    code = kOverflow == Overflow::kSaturate ? Type::kLargest : Type::kOverflow;
-  }
+  code = code > Type::kLargest ? beyond : code;
+  code = magnitude > kInfinity ? Type::kNan : code;
   return static_cast<uint8_t>(sign | code);
 }
 
@@ -95,4 +102,5 @@ CADRE_HOST_DEVICE uint8_t float_to_e8m0(float value) {
   return static_cast<uint8_t>((bits + 0x00400000u) >> 23);
 }
 
+}  // namespace
 }  // namespace cadre

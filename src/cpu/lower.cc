@@ -258,6 +258,9 @@ void lower(const Problem& problem, const Operands& operands, LoweredCall* call) 
     case plan::Op::kSelectExpertsGrad:
     case plan::Op::kActivate:
     case plan::Op::kActivateGrad:
+    case plan::Op::kQuantize:
+    case plan::Op::kDequantize:
+    case plan::Op::kAmax:
     case plan::Op::kBiasGrad:
       break;
   }

@@ -88,17 +88,6 @@ void combine_grad(const CombineGradArgs& args) {
   }
 }
 
-/// Columns of the gate and the up part of result `i`.
-struct GateColumns {
-  int64_t gate;
-  int64_t up;
-};
-GateColumns gate_columns(const Activation& activation, int64_t i, int64_t width) {
-  if (!activation.gated()) return {i, i};
-  if (activation.layout == GateLayout::kInterleaved) return {2 * i, 2 * i + 1};
-  return {i, width + i};
-}
-
 Activated<double> activated_at(const TensorView& preact, const Activation& activation, int64_t row,
                                const GateColumns& columns) {
   return with_activation_kind(activation.kind, [&](auto kind) {
@@ -142,7 +131,7 @@ void activate_grad(const ActivateGradArgs& args) {
 
 }  // namespace
 
-void reference_rows(const plan::Problem& /*problem*/, const plan::RowCall& call) {
+void reference_rows(const plan::Problem& problem, const plan::RowCall& call) {
   std::visit(plan::EachOf{[](const RouteArgs* args) { route(*args); },
                           [](const PermuteArgs* args) { permute(*args); },
                           [](const CombineArgs* args) { combine(*args); },
@@ -158,7 +147,10 @@ void reference_rows(const plan::Problem& /*problem*/, const plan::RowCall& call)
                             }
                           },
                           [](const ActivateArgs* args) { activate(*args); },
-                          [](const ActivateGradArgs* args) { activate_grad(*args); }},
+                          [](const ActivateGradArgs* args) { activate_grad(*args); },
+                          [&](const QuantizeArgs* args) { reference_quantize(problem, *args); },
+                          [&](const DequantizeArgs* args) { reference_dequantize(problem, *args); },
+                          [&](const AmaxArgs* args) { reference_amax(problem, *args); }},
              call);
 }
 

@@ -4,54 +4,23 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <new>
 #include <utility>
 #include <vector>
 
 #include "core/text.h"
 #include "cpu/expert_choice.h"
+#include "cpu/quantize.h"
+#include "cpu/row_activation.h"
 #include "cpu/row_indices.h"
-#include "cpu/threads.h"
+#include "cpu/row_threads.h"
 
 namespace cadre::cpu {
 namespace {
 
-/// Elements that are worth another thread.
-constexpr double kMinElementsOfThread = 16384;
 /// An exponential, and a look at each score in every round of the choice.
 constexpr int64_t kWorkOfLogit = 16;
 /// An exponential and a division.
 constexpr int64_t kWorkOfActivation = 4;
-
-/// Shares rows out to threads. A thread that finds no memory for its few words of scratch leaves
-/// its rows unwritten, and the call fails.
-class RowThreads {
- public:
-  explicit RowThreads(int threads) : threads_(threads) {}
-
-  /// Calls body(i) for i in [0, count), `width` elements of work each.
-  template <typename Body>
-  void each(int64_t count, int64_t width, const Body& body) {
-    const double elements =
-        static_cast<double>(count) * static_cast<double>(std::max<int64_t>(width, 1));
-    const int used =
-        static_cast<int>(std::min<double>(threads_, elements / kMinElementsOfThread + 1));
-    for_each_index(used, count, [&](int64_t i) {
-      try {
-        body(i);
-      } catch (const std::bad_alloc&) {
-        out_of_memory_.store(true, std::memory_order_relaxed);
-      }
-    });
-  }
-
-  bool out_of_memory() const { return out_of_memory_.load(std::memory_order_relaxed); }
-
- private:
-  int threads_;
-  std::atomic<bool> out_of_memory_{false};
-};
 
 MatrixRef row_of(const TensorView& view, int64_t row) {
   return {address_at(view, row, 0), view.dtype, 0, view.strides[1]};
@@ -174,16 +143,6 @@ void combine_grad(const CombineGradArgs& args, const RowKernel& kernel, RowThrea
   }
 }
 
-RowActivation row_activation(const Activation& a, int64_t width) {
-  return {.kind = a.kind,
-          .gated = a.gated(),
-          .interleaved = a.layout == GateLayout::kInterleaved,
-          .alpha = a.alpha,
-          .limit = a.limit,
-          .up_offset = a.up_offset,
-          .width = width};
-}
-
 void activate(const ActivateArgs& args, const RowKernel& kernel, RowThreads& threads, bool wide) {
   const int64_t width = args.out.shape[1];
   const RowActivation activation = row_activation(args.activation, width);
@@ -246,7 +205,10 @@ Status run_rows(const plan::Problem& problem, const plan::RowCall& call, const R
             });
           },
           [&](const ActivateArgs* args) { activate(*args, kernel, threads, wide); },
-          [&](const ActivateGradArgs* args) { activate_grad(*args, kernel, threads, wide); }},
+          [&](const ActivateGradArgs* args) { activate_grad(*args, kernel, threads, wide); },
+          [&](const QuantizeArgs* args) { quantize(problem, *args, kernel.stripe, threads); },
+          [&](const DequantizeArgs* args) { dequantize(problem, *args, kernel.stripe, threads); },
+          [&](const AmaxArgs* args) { amax(problem, *args, kernel.stripe, threads); }},
       call);
   return threads.out_of_memory()
              ? Status::internal(text(plan::name_of(problem.op), ": out of host memory"))

@@ -133,6 +133,27 @@ Status check_memory(const Launch& launch, const plan::RowCall& call, const CallO
                             checks.view("d_preact", args->d_preact);
                             checks.view("activated", args->activated);
                             checks.view("row_dot", args->row_dot);
+                          },
+                          [&](const QuantizeArgs* args) {
+                            checks.view("x", args->x);
+                            checks.view("source_row", args->source_row);
+                            checks.view("row_scale", args->row_scale);
+                            checks.sizes("group_sizes", args->group_sizes);
+                            checks.view("rows", args->rows);
+                            checks.view("rows.scales", args->rows.scales.values);
+                            checks.view("columns", args->columns);
+                            checks.view("columns.scales", args->columns.scales.values);
+                          },
+                          [&](const DequantizeArgs* args) {
+                            checks.view("x", args->x);
+                            checks.view("x.scales", args->x.scales.values);
+                            checks.sizes("group_sizes", args->group_sizes);
+                            checks.view("out", args->out);
+                          },
+                          [&](const AmaxArgs* args) {
+                            checks.view("x", args->x);
+                            checks.sizes("group_sizes", args->group_sizes);
+                            checks.view("out", args->out);
                           }},
              call);
   checks.pointer("options.workspace", options.workspace);

@@ -90,6 +90,13 @@ std::string expected_text(const ScaledOperand& operand, const ExpectedDims& dims
   return shape;
 }
 
+template <typename Argument>
+void check_mode(Checker& checker, const Argument& argument, ScaleMode given) {
+  const auto mode = static_cast<int32_t>(given);
+  checker.expect(mode >= 1 && mode <= 4, argument, mode,
+                 "1 (tensor), 2 (row), 3 (block_128) or 4 (mx)");
+}
+
 void check_values(Checker& checker, const ScaledOperand& operand, Device device) {
   const Scales& scales = operand.scales;
   const std::string name = text(operand.argument, ".scales");
@@ -126,31 +133,11 @@ void check_list(Checker& checker, const ScaledOperand& operand, Device device) {
   }
 }
 
-}  // namespace
-
-void check_scales(Checker& checker, const ScaledOperand& operand, Device device,
-                  plan::ScaleForm* form) {
-  if (!checker.ok()) return;
+/// Compares the shape of the values with the mode's, and finds how they lie.
+void find_scale_form(Checker& checker, std::string_view name, const ScaledOperand& operand,
+                     plan::ScaleForm* form) {
   const Scales& scales = operand.scales;
-  const std::string name = text(operand.argument, ".scales");
   const bool columns = operand.kind == ScaledKind::kColumns;
-  if (!is_fp8(operand.dtype)) {
-    checker.expect(!scales.given(), name, "given", "none because ", operand.argument,
-                   ".dtype = ", name_of(operand.dtype));
-    checker.expect(!columns, joined(operand.argument, ".columns"), "true", "false because ",
-                   operand.argument, ".dtype = ", name_of(operand.dtype));
-    return;
-  }
-  checker.expect(scales.given(), name, "nothing", "scales because ", operand.argument,
-                 ".dtype = ", name_of(operand.dtype));
-  const auto mode = static_cast<int32_t>(scales.mode);
-  checker.expect(mode >= 0 && mode <= 4, joined(name, ".mode"), mode,
-                 "1 (tensor), 2 (row), 3 (block_128) or 4 (mx)");
-  if (!checker.ok()) return;
-  check_values(checker, operand, device);
-  if (scales.pointers != nullptr) check_list(checker, operand, device);
-  if (!checker.ok()) return;
-
   const bool square = scales.mode == ScaleMode::kBlock128 && holds_groups(operand.kind);
   form->outer_block = square ? kBlock : 1;
   ExpectedDims dims = expected_dims(operand, form->outer_block);
@@ -180,7 +167,44 @@ void check_scales(Checker& checker, const ScaledOperand& operand, Device device,
     if (dims.roles[i] == Role::kInner) form->inner_stride = stride;
     if (columns && dims.roles[i] == Role::kInner) form->lines = scales.values.shape[i];
   }
+}
+
+}  // namespace
+
+void check_scales(Checker& checker, const ScaledOperand& operand, Device device,
+                  plan::ScaleForm* form) {
+  if (!checker.ok()) return;
+  const Scales& scales = operand.scales;
+  const std::string name = text(operand.argument, ".scales");
+  const bool columns = operand.kind == ScaledKind::kColumns;
+  if (!is_fp8(operand.dtype)) {
+    checker.expect(!scales.given(), name, "given", "none because ", operand.argument,
+                   ".dtype = ", name_of(operand.dtype));
+    checker.expect(!columns, joined(operand.argument, ".columns"), "true", "false because ",
+                   operand.argument, ".dtype = ", name_of(operand.dtype));
+    return;
+  }
+  checker.expect(scales.given(), name, "nothing", "scales because ", operand.argument,
+                 ".dtype = ", name_of(operand.dtype));
+  check_mode(checker, joined(name, ".mode"), scales.mode);
+  if (!checker.ok()) return;
+  check_values(checker, operand, device);
+  if (scales.pointers != nullptr) check_list(checker, operand, device);
+  if (!checker.ok()) return;
+  find_scale_form(checker, name, operand, form);
   form->alignment_bytes = alignment_of(scales, operand.num_groups);
+}
+
+void check_amax(Checker& checker, const ScaledOperand& operand, Device device,
+                plan::ScaleForm* form) {
+  check_mode(checker, "mode", operand.scales.mode);
+  if (!checker.ok()) return;
+  const TensorView& values = operand.scales.values;
+  checker.view(operand.argument, values, values.given() ? values.rank : 1);
+  checker.expect(values.dtype == DType::kF32, joined(operand.argument, ".dtype"),
+                 name_of(values.dtype), "f32");
+  checker.same_device(operand.argument, values.device, "x", device);
+  if (checker.ok()) find_scale_form(checker, operand.argument, operand, form);
 }
 
 void check_scale_modes(Checker& checker, const ScaledOperand& lhs, const ScaledOperand& rhs) {

@@ -32,6 +32,10 @@ struct ScaledOperand {
 void check_scales(Checker& checker, const ScaledOperand& operand, Device device,
                   plan::ScaleForm* form);
 
+/// What amax writes: f32 in the shape of a mode's scales. Errors name the operand's argument.
+void check_amax(Checker& checker, const ScaledOperand& operand, Device device,
+                plan::ScaleForm* form);
+
 /// The scales of both operands go together.
 void check_scale_modes(Checker& checker, const ScaledOperand& lhs, const ScaledOperand& rhs);
 

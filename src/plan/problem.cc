@@ -53,6 +53,12 @@ std::string_view name_of(Op op) {
       return "activate";
     case Op::kActivateGrad:
       return "activate_grad";
+    case Op::kQuantize:
+      return "quantize";
+    case Op::kDequantize:
+      return "dequantize";
+    case Op::kAmax:
+      return "amax";
   }
   return "unknown";
 }

@@ -28,6 +28,9 @@ enum class Op : int32_t {
   kSelectExpertsGrad,
   kActivate,
   kActivateGrad,
+  kQuantize,
+  kDequantize,
+  kAmax,
 };
 
 std::string_view name_of(Op op);
@@ -40,6 +43,8 @@ constexpr bool is_row_op(Op op) { return op >= Op::kRoute; }
 /// capacities. grouped_gemm: lhs = A, rhs = B, out = D; m, k, n are the largest of any group.
 /// bias_grad: lhs = dy [m,n], out = dbias; k is 0.
 /// Row ops: m rows of n elements, k slots of each token; lhs is the operand that gives the dims.
+/// quantize: lhs_scales are those of `rows`, rhs_scales those of `columns`; dequantize, amax:
+/// lhs_scales.
 struct Problem {
   Op op = Op::kGmm;
   Device device{};

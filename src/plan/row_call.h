@@ -7,6 +7,7 @@
 #include "cadre/activate.h"
 #include "cadre/combine.h"
 #include "cadre/permute.h"
+#include "cadre/quantize.h"
 #include "cadre/route.h"
 #include "cadre/select_experts.h"
 
@@ -15,7 +16,8 @@ namespace cadre::plan {
 using RowCall =
     std::variant<const RouteArgs*, const PermuteArgs*, const CombineArgs*, const CombineGradArgs*,
                  const SelectExpertsArgs*, const SelectExpertsGradArgs*, const ActivateArgs*,
-                 const ActivateGradArgs*>;
+                 const ActivateGradArgs*, const QuantizeArgs*, const DequantizeArgs*,
+                 const AmaxArgs*>;
 
 /// A visitor made of lambdas, one for each op.
 template <typename... Functions>

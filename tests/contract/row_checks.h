@@ -49,4 +49,21 @@ Failures rows_are_batch_invariant(const Subject& subject, const DTypes& types);
 Failures empty_things(const Subject& subject, const DTypes& types);
 }  // namespace activate
 
+/// Types: lhs of x, rhs of row_scale, out of what dequantize writes.
+const std::vector<DTypes>& quantize_types();
+
+namespace quantize {
+Failures every_mode_and_type(const Subject& subject, const DTypes& types);
+Failures weights(const Subject& subject, const DTypes& types);
+Failures model_widths(const Subject& subject, const DTypes& types);
+Failures rows_by_index_and_weighed(const Subject& subject, const DTypes& types);
+Failures activations(const Subject& subject, const DTypes& types);
+Failures scales_of_every_rule(const Subject& subject, const DTypes& types);
+Failures numbers_without_a_scale(const Subject& subject, const DTypes& types);
+Failures sizes_of_every_type(const Subject& subject, const DTypes& types);
+Failures any_strides(const Subject& subject, const DTypes& types);
+Failures groups_are_alone(const Subject& subject, const DTypes& types);
+Failures empty_things(const Subject& subject, const DTypes& types);
+}  // namespace quantize
+
 }  // namespace cadre::contract

@@ -228,6 +228,47 @@ class RouteArgs(ctypes.Structure):
     ]
 
 
+class QuantizeArgs(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("x", POINTER(Tensor)),
+        ("source_row", POINTER(Tensor)),
+        ("row_scale", POINTER(Tensor)),
+        ("activation", Activation),
+        ("group_sizes", Sizes),
+        ("power_of_two", c_int32),
+        ("amax_floor", c_double),
+        ("rows", POINTER(Tensor)),
+        ("rows_scales", POINTER(Scales)),
+        ("columns", POINTER(Tensor)),
+        ("columns_scales", POINTER(Scales)),
+        ("options", POINTER(CallOptions)),
+    ]
+
+
+class DequantizeArgs(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("x", POINTER(Tensor)),
+        ("x_scales", POINTER(Scales)),
+        ("x_columns", c_int32),
+        ("group_sizes", Sizes),
+        ("out", POINTER(Tensor)),
+        ("options", POINTER(CallOptions)),
+    ]
+
+
+class AmaxArgs(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("x", POINTER(Tensor)),
+        ("group_sizes", Sizes),
+        ("mode", c_int32),
+        ("out", POINTER(Tensor)),
+        ("options", POINTER(CallOptions)),
+    ]
+
+
 class MoeMlpArgs(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -293,6 +334,9 @@ C_NAMES = {
     GroupedGemmArgs: ("cadre_grouped_gemm_args", "cadre_grouped_gemm_args_init"),
     BiasGradArgs: ("cadre_bias_grad_args", "cadre_bias_grad_args_init"),
     RouteArgs: ("cadre_route_args", "cadre_route_args_init"),
+    QuantizeArgs: ("cadre_quantize_args", "cadre_quantize_args_init"),
+    DequantizeArgs: ("cadre_dequantize_args", "cadre_dequantize_args_init"),
+    AmaxArgs: ("cadre_amax_args", "cadre_amax_args_init"),
     MoeMlpArgs: ("cadre_moe_mlp_args", "cadre_moe_mlp_args_init"),
     PackWeightsArgs: ("cadre_pack_weights_args", "cadre_pack_weights_args_init"),
 }

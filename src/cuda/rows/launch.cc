@@ -28,7 +28,8 @@ Status launch(const cuda::Launch& launch, const plan::Problem& problem, const pl
           [&](const ActivateArgs* args) { return launch_activate(launch, problem, *args); },
           [&](const ActivateGradArgs* args) {
             return launch_activate_grad(launch, problem, *args);
-          }},
+          },
+          [](const auto*) { return Status::unsupported("not on a GPU"); }},
       call);
 }
 

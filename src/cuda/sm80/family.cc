@@ -292,6 +292,9 @@ class PortableFamily final : public cuda::KernelFamily {
       return Status::unsupported(text("needs compute capability 8.0, ", device.name, " has ",
                                       device.major, ".", device.minor));
     }
+    if (problem.op >= plan::Op::kQuantize) {
+      return Status::unsupported("quantises nothing yet");
+    }
     if (problem.epilogue.activates()) {
       return Status::unsupported("applies no activation in the epilogue");
     }
