@@ -128,19 +128,23 @@ void add_bench(CLI::App& app, int* exit_code) {
   command
       ->add_option(
           "--op", options->bench.ops,
-          "Only these: gmm, gmm_nt (rhs stored [n, k]), tgmm (of i8 with --dtype i8 alone); "
-          "with --device cuda also options (of the epilogue), portable (kernels), host "
-          "(cost of a call)")
+          "Only these: gmm, gmm_nt (rhs stored [n, k]), tgmm (of i8 with --dtype i8 alone), layer "
+          "(route and MoeMlp: forward, and a training step); with --device cuda also options (of "
+          "the epilogue), portable (kernels), host (cost of a call)")
       ->delimiter(',');
   command
       ->add_option(
           "--shape", options->bench.shapes,
           "Only shapes of these names or tags (train, decode) of bench/shapes, each with a "
-          "balanced and a Zipf router and, on the cpu, 90 % of the rows in one expert")
+          "balanced and a Zipf router and, on the cpu, 90 % of the rows in one expert; a layer's "
+          "name (qwen3-30b) is both of its products and the layer")
       ->delimiter(',');
-  command->add_option(
-      "--dtype", options->bench.dtype,
-      "Element type of the operands; default: f32, bf16 and i8, on cuda bf16 and f16");
+  command
+      ->add_option("--dtype", options->bench.dtypes,
+                   "Only these element types of the operands; default: f32, bf16, i8 and e4m3, on "
+                   "cuda bf16, f16 and e4m3. e4m3 is measured in gmm_nt, with a scale for each row "
+                   "and for each block of 128")
+      ->delimiter(',');
   command
       ->add_option(
           "--repeats", options->bench.repeats,
@@ -198,12 +202,16 @@ void add_bench(CLI::App& app, int* exit_code) {
       "Examples:\n"
       "  cadre bench --device cpu --quick\n"
       "  cadre bench --device cpu\n"
-      "  cadre bench --device cpu --op gmm,tgmm --dtype bf16 --json results.json\n"
+      "  cadre bench --device cpu --op gmm,tgmm --dtype bf16,f32 --json results.json\n"
+      "  cadre bench --device cpu --op layer --shape qwen3-30b,mixtral-8x7b --dtype bf16\n"
       "  cadre bench --device cpu --rows 64,256 --threads 1 --seconds 3\n"
       "  cadre bench --device cuda --json results.json\n"
       "  cadre bench --device cuda --op gmm_nt,host --shape decode --repeats 21\n"
       "  cadre bench --device cuda --op gmm_nt,tgmm --condition sustained --skew 0\n"
-      "  cadre bench --device cuda --op gmm_nt --kernel sm90/gmm_256x128\n\n"
+      "  cadre bench --device cuda --op gmm_nt --kernel sm90/gmm_256x128\n"
+      "  cadre bench --device cuda --op layer --dtype bf16\n\n"
+      "On a terminal the case that is being measured and the time left stand below the table;\n"
+      "piped, there are the rows alone. NO_COLOR=1 leaves out colours.\n"
       "Dense cuBLAS is opened at run time; CADRE_CUBLAS names a library that the loader doesn't\n"
       "find. Without it shares of dense are missing. A result that fails its check ends in 1.");
   command->callback([options, command, exit_code] {

@@ -13,9 +13,9 @@ namespace cadre::cli {
 
 struct BenchOptions {
   std::string device = "cpu";
-  std::vector<std::string> ops;     ///< gmm, tgmm, ...; empty: all
+  std::vector<std::string> ops;     ///< gmm, tgmm, layer, ...; empty: all
   std::vector<std::string> shapes;  ///< names or tags of bench/shapes; empty: the device's default
-  std::string dtype;                ///< empty: the device's default
+  std::vector<std::string> dtypes;  ///< empty: the device's default
   int repeats = 0;                  ///< 0: the device's default
   std::vector<int64_t> rows;        ///< cpu: rows per expert of the ladder; empty: 1 to 1024
   std::vector<int> threads;         ///< cpu: numbers of threads; empty: 1 and all
@@ -29,7 +29,8 @@ struct BenchOptions {
 
 /// Measures, prints its table to stdout as it goes, and fills `results`, which the frame writes to
 /// the file of --json beside the command line and the machine. A result that doesn't pass its
-/// check returns ok with *checks_passed = false.
+/// check returns ok with *checks_passed = false. A case that no fast kernel takes is a row with
+/// "refused", the reason, and no time.
 struct BenchDevice {
   std::string name;
   Status (*run)(const BenchOptions& options, nlohmann::json* results, bool* checks_passed);

@@ -18,7 +18,6 @@
 #include "core/text.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
-#include "described_problem.h"
 #include "terminal.h"
 
 namespace cadre::cli {
@@ -37,6 +36,7 @@ double peak_of(const bench::CpuPeak& peak, DType dtype, bool amx) {
     case DType::kI8:
       return peak.int8;
     case DType::kBF16:
+    case DType::kE4M3:                    // which are widened to bf16
       return amx ? peak.bf16 : peak.f32;  // without AMX bf16 is held to what f32 could do
     default:
       return peak.f32;
@@ -83,17 +83,41 @@ std::string share_cell(const CpuRow& row) {
   return fmt::format("{:.0f}%{}", 100 * row.share, row.counts() ? "" : " ?");
 }
 
-ProblemDescription describe(const CpuCase& work) {
-  ProblemDescription problem;
-  problem.op = work.tgmm() ? "tgmm" : "gmm";
-  problem.m = work.m();
-  problem.k = work.k;
-  problem.n = work.n;
-  problem.num_groups = static_cast<int64_t>(work.group_sizes.size());
-  problem.lhs_dtype = name_of(work.dtype);
-  problem.out_dtype = name_of(work.out_dtype());
-  problem.transpose_rhs = work.op == "gmm_nt";
-  return problem;
+/// What a case's time is held to.
+struct CaseLimit {
+  double compute_s, read_s;
+  bool by_memory() const { return read_s > compute_s; }
+  double seconds() const { return std::max(compute_s, read_s); }
+};
+
+nlohmann::json result_row(const CpuCase& work) {
+  nlohmann::json row = {{"op", work.op},
+                        {"label", work.label},
+                        {"dtype", name_of(work.dtype)},
+                        {"m", work.m()},
+                        {"num_groups", work.num_groups()},
+                        {"threads", work.threads}};
+  if (work.layer) {
+    row["case"] = work.backward ? "layer training step" : "layer forward";
+    row["tokens"] = work.layer->tokens;
+    row["hidden"] = work.layer->hidden;
+    row["intermediate"] = work.layer->intermediate;
+  } else {
+    row["k"] = work.k;
+    row["n"] = work.n;
+  }
+  if (work.scales != ScaleMode::kNone) row["scales"] = name_of(work.scales);
+  return row;
+}
+
+std::string rivals_cell(const CpuMeasured& measured) {
+  std::string cell;
+  for (const auto& [name, value] : measured.rivals.items()) {
+    cell +=
+        fmt::format("{} {:.3f} ({:.3f}-{:.3f})  ", name, value["times_ours"].get<double>(),
+                    value["times_ours_low"].get<double>(), value["times_ours_high"].get<double>());
+  }
+  return cell;
 }
 
 Status run_cpu(const BenchOptions& given, nlohmann::json* results, bool* checks_passed) {
@@ -146,75 +170,79 @@ Status run_cpu(const BenchOptions& given, nlohmann::json* results, bool* checks_
   }
 
   std::vector<CpuRow> rows;
-  const Table table({{"op", 7},
-                     {"type", 5},
-                     {"layer", 24},
-                     {"threads", 7, true},
-                     {"time", 10, true},
-                     {"GFLOP/s", 9, true},
-                     {"limit", 9, true},
-                     {"share", 9, true},
-                     {"check", 5},
-                     {"rivals (times ours, interval)", 44}},
-                    false);
+  size_t refused = 0, begun = 0;
+  LiveTable table({{"op", 6},
+                   {"type", 5},
+                   {"layer", 24},
+                   {"threads", 7, true},
+                   {"time", 10, true},
+                   {"GFLOP/s", 9, true},
+                   {"limit", 9, true},
+                   {"share", 9, true},
+                   {"check", 5},
+                   {"rivals (times ours, interval)", 44}},
+                  cases.size());
   *results = nlohmann::json::array();
-  for (size_t i = 0; i < cases.size(); ++i) {
-    const CpuCase& work = cases[i];
-    if (options.quick && i > 0 && seconds_since_begin() > kQuickSeconds) break;
-    progress.show(
-        text(i + 1, "/", cases.size(), "  ", work.op, " ", name_of(work.dtype), " ", work.label));
-    CpuRow row{.name = text(work.op, " ", name_of(work.dtype), " ", work.label),
-               .threads = work.threads,
-               .cpu_share = bench::cpu_share(work.threads)};
+  for (const CpuCase& work : cases) {
+    if (options.quick && begun > 0 && seconds_since_begin() > kQuickSeconds) break;
+    ++begun;
+    const std::string name = text(work.op, " ", name_of(work.dtype), " ", work.label);
+    std::vector<std::string> cells = {work.op, std::string(name_of(work.dtype)), work.label,
+                                      text(work.threads)};
+    table.begin(cells, name);
+    CpuRow row{.name = name, .threads = work.threads, .cpu_share = bench::cpu_share(work.threads)};
     CpuMeasured measured;
     if (Status status = measure(work, options, &measured); !status.ok()) return status;
-    std::string kernel;
-    if (Status status = kernel_for(describe(work), &kernel); !status.ok()) return status;
+    nlohmann::json result = result_row(work);
+    if (!measured.refused.empty()) {
+      ++refused;
+      result["refused"] = measured.refused;
+      results->push_back(std::move(result));
+      cells.insert(cells.end(), {"refused", "", "", "", "", measured.refused});
+      table.row(cells);
+      table.end();
+      continue;
+    }
     const Limits& limit = limits[work.threads];
-    const double compute_s =
-        work.operations() / (peak_of(limit.peak, work.dtype, isa >= cpu::Isa::kAmx) * 1e9);
-    const double read_s = work.tgmm() ? 0.0 : work.weight_bytes() / (limit.read_gbs * 1e9);
-    const bool by_memory = read_s > compute_s;
-    const double limit_gflops = work.operations() / std::max(compute_s, read_s) / 1e9;
+    const CaseLimit least = {
+        work.operations() / (peak_of(limit.peak, work.dtype, isa >= cpu::Isa::kAmx) * 1e9),
+        work.weight_bytes() / (limit.read_gbs * 1e9)};
+    const double limit_gflops = work.operations() / least.seconds() / 1e9;
     const double gflops = work.operations() / measured.median_s / 1e9;
-    std::string rivals;
-    for (const auto& [name, value] : measured.rivals.items()) {
-      rivals += fmt::format("{} {:.3f} ({:.3f}-{:.3f})  ", name, value["times_ours"].get<double>(),
-                            value["times_ours_low"].get<double>(),
-                            value["times_ours_high"].get<double>());
-      row.times_ours[name] = value["times_ours"].get<double>();
+    for (const auto& [rival, value] : measured.rivals.items()) {
+      row.times_ours[rival] = value["times_ours"].get<double>();
     }
     row.share = gflops / limit_gflops;
-    progress.clear();
-    table.row({work.op, std::string(name_of(work.dtype)), work.label, text(work.threads),
-               format_seconds(measured.median_s), fmt::format("{:.1f}", gflops),
-               fmt::format("{:.0f}{}", limit_gflops, by_memory ? " mem" : ""), share_cell(row),
-               verdict(measured.check.passed()), rivals});
-    if (!measured.check.passed()) *checks_passed = false;
-    results->push_back({{"op", work.op},
-                        {"label", work.label},
-                        {"dtype", name_of(work.dtype)},
-                        {"m", work.m()},
-                        {"k", work.k},
-                        {"n", work.n},
-                        {"num_groups", work.group_sizes.size()},
-                        {"threads", work.threads},
-                        {"kernel", kernel},
-                        {"median_s", measured.median_s},
-                        {"rounds", measured.rounds},
-                        {"gflops", gflops},
-                        {"limit_gflops", limit_gflops},
-                        {"limit", by_memory ? "memory" : "compute"},
-                        {"share", row.share},
-                        {"cpu_share", row.cpu_share},
-                        {"read_share", read_s / measured.median_s},
-                        {"max_error", measured.check.error},
-                        {"error_over_tolerance", measured.check.ratio},
-                        {"rivals", measured.rivals},
-                        {"machine_limits", limits_json({{work.threads, limit}})[0]}});
+    cells.insert(cells.end(),
+                 {format_seconds(measured.median_s), fmt::format("{:.1f}", gflops),
+                  fmt::format("{:.0f}{}", limit_gflops, least.by_memory() ? " mem" : ""),
+                  share_cell(row), verdict(measured.check.passed()), rivals_cell(measured)});
+    table.row(cells);
+    if (!measured.check.passed()) {
+      *checks_passed = false;
+      table.line(fmt::format("  wrong: {:.3g} times the tolerance at {}", measured.check.ratio,
+                             measured.check.where));
+    }
+    table.end();
+    result.update({{"median_s", measured.median_s},
+                   {"rounds", measured.rounds},
+                   {"gflops", gflops},
+                   {"limit_gflops", limit_gflops},
+                   {"limit", least.by_memory() ? "memory" : "compute"},
+                   {"share", row.share},
+                   {"cpu_share", row.cpu_share},
+                   {"read_share", least.read_s / measured.median_s},
+                   {"max_error", measured.check.error},
+                   {"error_over_tolerance", measured.check.ratio},
+                   {"rivals", measured.rivals},
+                   {"machine_limits", limits_json({{work.threads, limit}})[0]}});
+    if (!measured.kernel.empty()) result["kernel"] = measured.kernel;
+    results->push_back(std::move(result));
     rows.push_back(std::move(row));
   }
-  fmt::print("{}", summary_of(rows, seconds_since_begin(), cases.size() - rows.size()));
+  fmt::print("{}", summary_of(rows, {.seconds = seconds_since_begin(),
+                                     .refused = refused,
+                                     .left_out = cases.size() - begun}));
   return {};
 }
 

@@ -1,44 +1,38 @@
 // What `cadre bench --device cpu` measures: ops, types, layers and numbers of threads.
 #pragma once
 
-#include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bench.h"
+#include "bench/shapes/shapes.h"
 #include "cadre/dtype.h"
+#include "cadre/scaled_tensor.h"
 
 namespace cadre::cli {
 
-/// One measurement: an op on one layer.
+/// One measurement: a product, or a layer.
 struct CpuCase {
-  std::string label;  ///< "256 rows" or a shape's name
-  std::string op;     ///< gmm, gmm_nt (rhs stored [n, k]) or tgmm
+  std::string label;  ///< "256 rows", a shape's name, "qwen3-30b forward"
+  std::string op;     ///< gmm, gmm_nt (rhs stored [n, k]), tgmm or layer
   DType dtype;
-  std::vector<int64_t> group_sizes;
-  int64_t k, n;
+  std::vector<int64_t> group_sizes{};  ///< of a product
+  int64_t k = 0, n = 0;
+  ScaleMode scales = ScaleMode::kNone;        ///< of e4m3
+  std::optional<shapes::LayerShape> layer{};  ///< then all of the above but op and dtype is empty
+  bool backward = false;                      ///< of a layer, after the forward pass
   int threads;
 
-  int64_t m() const {
-    int64_t sum = 0;
-    for (const int64_t rows : group_sizes) sum += rows;
-    return sum;
-  }
   bool tgmm() const { return op == "tgmm"; }
-  /// tgmm adds up in f32, as main_grad does; int8 in i32.
-  DType out_dtype() const {
-    if (dtype == DType::kI8) return DType::kI32;
-    return tgmm() && dtype != DType::kF64 ? DType::kF32 : dtype;
-  }
-  double operations() const {
-    return 2.0 * static_cast<double>(m()) * static_cast<double>(k) * static_cast<double>(n);
-  }
-  /// What must come from memory at least: the weights of experts that have rows (gmm).
-  double weight_bytes() const {
-    const auto used = std::count_if(group_sizes.begin(), group_sizes.end(),
-                                    [](int64_t rows) { return rows > 0; });
-    return static_cast<double>(used * k * n) * static_cast<double>(size_of(dtype));
-  }
+  int64_t m() const;
+  int64_t num_groups() const;
+  /// tgmm adds up in f32, as main_grad does; int8 in i32; e4m3 gives bf16.
+  DType out_dtype() const;
+  double operations() const;
+  /// What must come from memory at least: the weights of experts that have rows, for a layer's
+  /// gradients once more, and these written. None for tgmm.
+  double weight_bytes() const;
 };
 
 /// The cases that the options leave, or an error that names what is expected. `all_threads` is what

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "bench.h"
 #include "bench_cpu_cases.h"
@@ -11,6 +12,8 @@
 namespace cadre::cli {
 
 struct CpuMeasured {
+  std::string kernel{};   ///< the one that was chosen; empty for a layer, which has several
+  std::string refused{};  ///< why no fast kernel takes it; then nothing was measured
   double median_s = 0;
   size_t rounds = 0;
   CheckResult check;

@@ -48,8 +48,8 @@ std::string line_of(const std::vector<const CpuRow*>& rows) {
 
 bool CpuRow::counts() const { return cpu_share >= bench::kQuiet && share <= kMostShare; }
 
-std::string summary_of(const std::vector<CpuRow>& rows, double seconds, size_t left_out) {
-  std::string lines = fmt::format("\nSummary: {} cases in {:.0f} s\n", rows.size(), seconds);
+std::string summary_of(const std::vector<CpuRow>& rows, const CpuRun& run) {
+  std::string lines = fmt::format("\nSummary: {} cases in {:.0f} s\n", rows.size(), run.seconds);
   std::set<int> threads;
   std::vector<const CpuRow*> busy, above;
   for (const CpuRow& row : rows) {
@@ -86,9 +86,14 @@ std::string summary_of(const std::vector<CpuRow>& rows, double seconds, size_t l
                 return one->share < other->share;
               }))->share);
   }
-  if (left_out > 0) {
+  if (run.refused > 0) {
     lines += fmt::format(
-        "  No time was left for {} more cases; without --quick all are measured.\n", left_out);
+        "  {} cases were refused: the reference alone computes them here, and it isn't timed.\n",
+        run.refused);
+  }
+  if (run.left_out > 0) {
+    lines += fmt::format(
+        "  No time was left for {} more cases; without --quick all are measured.\n", run.left_out);
   }
   return lines;
 }

@@ -19,7 +19,14 @@ struct CpuRow {
   bool counts() const;
 };
 
-/// Lines for people, each with its end. `left_out`: cases for which there was no time.
-std::string summary_of(const std::vector<CpuRow>& rows, double seconds, size_t left_out);
+/// What the whole run was.
+struct CpuRun {
+  double seconds = 0;
+  size_t refused = 0;   ///< cases that no fast kernel takes
+  size_t left_out = 0;  ///< for which there was no time
+};
+
+/// Lines for people, each with its end.
+std::string summary_of(const std::vector<CpuRow>& rows, const CpuRun& run);
 
 }  // namespace cadre::cli

@@ -9,6 +9,7 @@
 #include "bench.h"
 #include "bench/cuda/runner.h"
 #include "bench_cuda_report.h"
+#include "bench_cuda_whole.h"
 #include "core/text.h"
 #include "terminal.h"
 
@@ -25,20 +26,87 @@ void report_host_cost(const std::vector<bench::HostCost>& costs, nlohmann::json*
   }
 }
 
-Table make_table() {
-  return Table({{"shape", 23},
-                {"skew", 4, true},
-                {"case", 30},
-                {"type", 4},
-                {"condition", 9},
-                {"of dense", 8, true},
-                {"against", 14, true},
-                {"time", 9, true},
-                {"TFLOP/s", 7, true},
-                {"w TB/s", 6, true},
-                {"check", 5},
-                {"kernel", 20}},
-               false);
+std::vector<Column> columns() {
+  return {{"shape", 23},        {"skew", 4, true},     {"case", 30},          {"type", 4},
+          {"condition", 9},     {"of dense", 8, true}, {"against", 14, true}, {"time", 9, true},
+          {"TFLOP/s", 7, true}, {"w TB/s", 6, true},   {"check", 5},          {"kernel", 20}};
+}
+
+/// Everything that is asked for.
+struct Work {
+  std::vector<bench::CaseGroup> groups{};
+  std::vector<bench::ScaledCase> scaled{};
+  std::vector<bench::LayerCase> layers{};
+
+  size_t steps() const { return groups.size() + scaled.size() + layers.size(); }
+};
+
+Status find_work(const bench::CaseFilter& filter, Work* work) {
+  Status status = make_case_groups(filter, &work->groups);
+  if (status.ok()) status = make_scaled_cases(filter, &work->scaled);
+  if (status.ok()) status = make_layer_cases(filter, &work->layers);
+  if (!status.ok() || work->steps() > 0 || wants_host_cost(filter)) return status;
+  return Status::invalid(
+      "--op, --dtype, --shape, --skew and --condition leave no case (decode shapes have no tgmm "
+      "and no options; options and the portable kernels are timed mixed alone; e4m3 is measured in "
+      "gmm_nt, layers with skew 0)");
+}
+
+/// Puts rows of the result file into the table.
+class Report {
+ public:
+  Report(LiveTable* table, nlohmann::json* results, bool* checks_passed)
+      : table_(table), results_(results), checks_passed_(checks_passed) {}
+
+  void begin(std::string_view shape, double skew, std::string_view what) {
+    table_->begin({std::string(shape), fmt::format("{:.0f}", skew), std::string(what)},
+                  text(shape, " ", what, ", skew ", skew));
+  }
+  void add(const nlohmann::json& rows) {
+    for (const nlohmann::json& row : rows) {
+      table_->row(table_cells(row));
+      results_->push_back(row);
+      *checks_passed_ &= row.contains("refused") || row["checked"].get<bool>();
+    }
+  }
+  void wrong(const bench::Checked& check) {
+    table_->line(fmt::format("  wrong: {} elements not finite; {:.3g} times the tolerance at {}",
+                             check.not_finite, check.ratio, check.where));
+  }
+  void end() { table_->end(); }
+
+ private:
+  LiveTable* table_;
+  nlohmann::json* results_;
+  bool* checks_passed_;
+};
+
+Status measure_all(bench::CudaRunner& runner, const Work& work, int repeats, Report* report) {
+  for (const bench::CaseGroup& group : work.groups) {
+    report->begin(group.shape.name, group.skew, bench::op_of(group.pass));
+    std::vector<bench::Measurement> measurements;
+    if (Status status = runner.measure(group, repeats, &measurements); !status.ok()) return status;
+    for (size_t i = 0; i < group.cases.size(); ++i) {
+      report->add(result_rows(group, group.cases[i], measurements[i]));
+      if (!measurements[i].check.passed()) report->wrong(measurements[i].check);
+    }
+    report->end();
+  }
+  for (const bench::ScaledCase& scaled : work.scaled) {
+    report->begin(scaled.shape.name, scaled.skew, text("e4m3 ", name_of(scaled.scales)));
+    nlohmann::json rows = nlohmann::json::array();
+    if (Status status = measure_scaled(runner, scaled, repeats, &rows); !status.ok()) return status;
+    report->add(rows);
+    report->end();
+  }
+  for (const bench::LayerCase& layer : work.layers) {
+    report->begin(layer.shape.name, 0, layer.backward ? "layer training step" : "layer forward");
+    nlohmann::json rows = nlohmann::json::array();
+    if (Status status = measure_layer(runner, layer, repeats, &rows); !status.ok()) return status;
+    report->add(rows);
+    report->end();
+  }
+  return {};
 }
 
 Status run_cuda(const BenchOptions& options, nlohmann::json* results, bool* checks_passed) {
@@ -47,15 +115,10 @@ Status run_cuda(const BenchOptions& options, nlohmann::json* results, bool* chec
                                     .shapes = options.shapes,
                                     .skews = options.skews,
                                     .conditions = options.conditions,
-                                    .dtype = options.dtype,
+                                    .dtypes = options.dtypes,
                                     .kernel = options.kernel};
-  std::vector<bench::CaseGroup> groups;
-  if (Status status = make_case_groups(filter, &groups); !status.ok()) return status;
-  if (groups.empty() && !wants_host_cost(filter)) {
-    return Status::invalid(
-        "--op, --shape, --skew and --condition leave no case (decode shapes have no tgmm and no "
-        "options; options and the portable kernels are timed mixed alone)");
-  }
+  Work work;
+  if (Status status = find_work(filter, &work); !status.ok()) return status;
   std::unique_ptr<bench::CudaRunner> runner;
   if (Status status = bench::CudaRunner::make(&runner); !status.ok()) return status;
 
@@ -72,31 +135,11 @@ Status run_cuda(const BenchOptions& options, nlohmann::json* results, bool* chec
     if (Status status = runner->measure_host_cost(&costs); !status.ok()) return status;
     report_host_cost(costs, results);
   }
-  if (groups.empty()) return {};
+  if (work.steps() == 0) return {};
 
-  Progress progress;
-  const Table table = make_table();
-  for (size_t i = 0; i < groups.size(); ++i) {
-    const bench::CaseGroup& group = groups[i];
-    progress.show(text(i + 1, "/", groups.size(), "  ", group.shape.name, " ",
-                       bench::op_of(group.pass), ", skew ", group.skew));
-    std::vector<bench::Measurement> measurements;
-    Status status = runner->measure(group, repeats, &measurements);
-    progress.clear();
-    if (!status.ok()) return status;
-    for (size_t j = 0; j < group.cases.size(); ++j) {
-      for (const nlohmann::json& row : result_rows(group, group.cases[j], measurements[j])) {
-        table.row(table_cells(row));
-        results->push_back(row);
-      }
-      const bench::Checked& check = measurements[j].check;
-      if (!check.passed()) {
-        *checks_passed = false;
-        fmt::print("  wrong: {} elements not finite; {:.3g} times the tolerance at {}\n",
-                   check.not_finite, check.ratio, check.where);
-      }
-    }
-  }
+  LiveTable table(columns(), work.steps());
+  Report report(&table, results, checks_passed);
+  if (Status status = measure_all(*runner, work, repeats, &report); !status.ok()) return status;
   for (const bench::Condition condition : bench::kConditions) {
     const std::string matrix = ratio_matrix(*results, condition);
     if (!matrix.empty()) fmt::print("\n{}", matrix);

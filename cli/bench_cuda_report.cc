@@ -98,6 +98,20 @@ json host_cost_row(const bench::HostCost& cost) {
 }
 
 std::vector<std::string> table_cells(const json& row) {
+  if (row.contains("refused")) {
+    return {row["shape"].get<std::string>(),
+            fmt::format("{:.0f}", row["skew"].get<double>()),
+            row["case"].get<std::string>(),
+            row["dtype"].get<std::string>(),
+            "refused",
+            "",
+            "",
+            "",
+            "",
+            "",
+            "",
+            row["refused"].get<std::string>()};
+  }
   const bool bf16_ratio = row.contains("of_bf16");
   const char* baseline = bf16_ratio ? "of_bf16" : "of_plain";
   std::string other = ratio_cell(row, baseline);

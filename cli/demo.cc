@@ -22,11 +22,11 @@ using Clock = std::chrono::steady_clock;
 
 /// From a layer that plain loops manage to one of a real model (hidden 2048, intermediate 768,
 /// top-8).
-const MoeShape kShapes[] = {{"tiny", 96, 2, 128, 192, 8},
-                            {"small", 256, 2, 256, 384, 8},
-                            {"medium", 512, 4, 1024, 768, 16},
-                            {"large", 1024, 8, 2048, 768, 32},
-                            {"full", 4096, 8, 2048, 768, 128}};
+const shapes::LayerShape kShapes[] = {{"tiny", 96, 2, 128, 192, 8},
+                                      {"small", 256, 2, 256, 384, 8},
+                                      {"medium", 512, 4, 1024, 768, 16},
+                                      {"large", 1024, 8, 2048, 768, 32},
+                                      {"full", 4096, 8, 2048, 768, 128}};
 
 /// Seconds of products that a demo may take; each is run at least twice.
 constexpr double kBudgetSeconds = 12;
@@ -111,10 +111,10 @@ Status probe_speed(Context& context, DType dtype, double* gflops) {
 }
 
 Status choose_shape(const DemoOptions& options, Context& context, DType dtype, Device device,
-                    MoeShape* shape) {
+                    shapes::LayerShape* shape) {
   if (options.size != "auto") {
     *shape = *std::find_if(std::begin(kShapes), std::end(kShapes),
-                           [&](const MoeShape& s) { return s.name == options.size; });
+                           [&](const shapes::LayerShape& s) { return s.name == options.size; });
     return {};
   }
   if (device.kind == DeviceKind::kCuda) {
@@ -125,8 +125,8 @@ Status choose_shape(const DemoOptions& options, Context& context, DType dtype, D
   if (Status status = probe_speed(context, dtype, &gflops); !status.ok()) return status;
   // The largest weighs gigabytes: on a CPU it must be asked for by name.
   *shape = kShapes[0];
-  for (const MoeShape& candidate : kShapes) {
-    const bool fits = 2 * candidate.flops() * 1e-9 / gflops <= kBudgetSeconds;
+  for (const shapes::LayerShape& candidate : kShapes) {
+    const bool fits = 2 * candidate.step_operations() * 1e-9 / gflops <= kBudgetSeconds;
     if (fits && candidate.name != "full") *shape = candidate;
   }
   return {};
@@ -194,7 +194,7 @@ nlohmann::json json_of(const StepResult& result) {
 }
 
 struct Demo {
-  MoeShape shape{};
+  shapes::LayerShape shape{};
   DType dtype = DType::kInvalid;
   Device device{};
   const MoeLayer* layer = nullptr;
@@ -207,7 +207,7 @@ struct Demo {
 };
 
 void print_header(const Demo& demo) {
-  const MoeShape& s = demo.shape;
+  const shapes::LayerShape& s = demo.shape;
   fmt::print("A mixture-of-experts layer, forward and backward, {} on {}\n", name_of(demo.dtype),
              demo.device.kind == DeviceKind::kCuda ? cuda_devices().at(0).name : cpu_info().model);
   fmt::print("{} tokens, top {} of {} experts, hidden {}, intermediate {} (size {})\n", s.tokens,

@@ -258,15 +258,4 @@ Status make_problem(const ProblemDescription& description, plan::Problem* proble
   return builder.gmm(problem);
 }
 
-Status kernel_for(const ProblemDescription& description, std::string* kernel) {
-  plan::Problem problem;
-  if (Status status = make_problem(description, &problem); !status.ok()) return status;
-  const Context context;
-  backend::Selection selection;
-  Status status =
-      backend::Registry::instance().select(context.state(), problem, nullptr, &selection);
-  *kernel = selection.config.kernel;
-  return status;
-}
-
 }  // namespace cadre::cli

@@ -44,7 +44,4 @@ struct ProblemDescription {
 /// kInvalid, naming the option, for a description that makes no problem.
 Status make_problem(const ProblemDescription& description, plan::Problem* problem);
 
-/// The kernel that a Context without options chooses for it: "cpu/avx512_bf16".
-Status kernel_for(const ProblemDescription& description, std::string* kernel);
-
 }  // namespace cadre::cli

@@ -26,7 +26,7 @@ Status first_failure(std::initializer_list<Status> statuses) {
 
 int64_t MoeLayer::tail_rows() const { return kTailRows; }
 
-Status MoeLayer::make(const MoeShape& shape, DType dtype, Device device) {
+Status MoeLayer::make(const shapes::LayerShape& shape, DType dtype, Device device) {
   shape_ = shape;
   device_ = device;
   const int64_t g = shape.experts;

@@ -6,32 +6,16 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
+#include "bench/shapes/shapes.h"
 #include "cadre/bias_grad.h"
 #include "cadre/gmm.h"
 #include "cadre/tgmm.h"
 #include "owned_tensor.h"
 
 namespace cadre::cli {
-
-struct MoeShape {
-  std::string_view name{};
-  int64_t tokens = 0;
-  int64_t top_k = 0;
-  int64_t hidden = 0;
-  int64_t intermediate = 0;
-  int64_t experts = 0;
-
-  int64_t rows() const { return tokens * top_k; }
-  /// Of w13 and w2, forward, dgrad and wgrad: 3 passes over 2 * rows * 3 * hidden * intermediate.
-  double flops() const {
-    return 18.0 * static_cast<double>(rows()) * static_cast<double>(hidden) *
-           static_cast<double>(intermediate);
-  }
-};
 
 using OpArgs = std::variant<GmmArgs, TgmmArgs, BiasGradArgs>;
 
@@ -48,7 +32,7 @@ struct LayerStep {
 class MoeLayer {
  public:
   /// Allocates and fills everything; uncovered rows and outputs hold NaN.
-  Status make(const MoeShape& shape, DType dtype, Device device);
+  Status make(const shapes::LayerShape& shape, DType dtype, Device device);
   /// Chooses top_k experts for each token and sorts the tokens by expert.
   Status route(Context& context);
   /// In the order they must run.
@@ -71,7 +55,7 @@ class MoeLayer {
   OpArgs bias_grad_w2(Side side) const;
   OpArgs bias_grad_w13(Side side) const;
 
-  MoeShape shape_{};
+  shapes::LayerShape shape_{};
   Device device_{};
   int64_t smallest_group_ = 0;
   int64_t largest_group_ = 0;

@@ -6,6 +6,7 @@
 
 #include "core/convert.h"
 #include "core/text.h"
+#include "cpu/threads.h"
 #include "ops/dispatch.h"
 #include "plan/group_offsets.h"
 #include "verify/tolerance.h"
@@ -30,24 +31,6 @@ double element(const TensorView& view, int64_t row, int64_t col) {
 /// at most 8 steps of epilogue.
 double bound_of(int64_t terms, double magnitude, DType compute) {
   return verify::rounding_bound(compute, terms + 8, magnitude);
-}
-
-void note(CheckResult* result, double got, const verify::Expected& expected, DType out,
-          const std::string& where) {
-  ++result->elements;
-  const double error = std::fabs(got - expected.value);
-  const double tolerance = verify::tolerance_of(out, expected);
-  double ratio = verify::severity(out, expected, got);
-  if (ratio > 0) {
-    ratio = std::max(ratio, std::nextafter(1.0, 2.0));  // it disagrees, however little
-  } else if (tolerance > 0) {
-    ratio = std::min(error / tolerance, 1.0);
-  }
-  if (result->elements > 1 && ratio <= result->ratio) return;
-  result->error = error;
-  result->tolerance = tolerance;
-  result->ratio = ratio;
-  result->where = where;
 }
 
 /// Up to `count` indices of [0, size), the first and the last among them.
@@ -84,7 +67,53 @@ double vector_element(const GroupedTensor& tensor, int64_t group, int64_t col) {
                         group * tensor.group_stride + col * tensor.col_stride);
 }
 
+/// The worse of both is what counts.
+void merge(const CheckResult& more, CheckResult* result) {
+  const int64_t elements = result->elements + more.elements;
+  if (result->elements == 0 || more.ratio > result->ratio) *result = more;
+  result->elements = elements;
+}
+
+/// The scale of k value `i` of a row, or of a column of weights; 1 without scales.
+double scale_of(const Scales& scales, int64_t group, int64_t outer, int64_t i, bool is_rhs,
+                bool stored_kn) {
+  constexpr int64_t kBlock = 128;
+  if (!scales.given()) return 1;
+  const TensorView& values = scales.values;
+  const bool blocks = scales.mode == ScaleMode::kBlock128;
+  const int64_t along_k = blocks ? i / kBlock : 0;
+  int64_t index = 0;
+  if (!is_rhs) {
+    index = outer * values.strides[0] + (blocks ? along_k * values.strides[1] : 0);
+  } else if (blocks) {
+    const int64_t along_n = outer / kBlock;
+    index = group * values.strides[0] + (stored_kn ? along_k : along_n) * values.strides[1] +
+            (stored_kn ? along_n : along_k) * values.strides[2];
+  } else {
+    index = group * values.strides[0] + outer * values.strides[1];
+  }
+  return load_as_double(values.data, values.dtype, index);
+}
+
 }  // namespace
+
+void note(CheckResult* result, double got, const verify::Expected& expected, DType out,
+          const std::string& where) {
+  ++result->elements;
+  const double error = std::fabs(got - expected.value);
+  const double tolerance = verify::tolerance_of(out, expected);
+  double ratio = verify::severity(out, expected, got);
+  if (ratio > 0) {
+    ratio = std::max(ratio, std::nextafter(1.0, 2.0));  // it disagrees, however little
+  } else if (tolerance > 0) {
+    ratio = std::min(error / tolerance, 1.0);
+  }
+  if (result->elements > 1 && ratio <= result->ratio) return;
+  result->error = error;
+  result->tolerance = tolerance;
+  result->ratio = ratio;
+  result->where = where;
+}
 
 Status check_gmm(Context& reference, const GmmArgs& args, CheckResult* result) {
   const int64_t m = args.lhs.shape[0];
@@ -98,39 +127,42 @@ Status check_gmm(Context& reference, const GmmArgs& args, CheckResult* result) {
   const DType compute = ops::compute_dtype(args.lhs.dtype, args.rhs.dtype, out.dtype);
   std::vector<int64_t> offsets;
   if (Status status = offsets_of(args.group_sizes, m, &offsets); !status.ok()) return status;
-
-  for (const int64_t row : sampled_rows(offsets, m)) {
+  const std::vector<int64_t> rows = sampled_rows(offsets, m);
+  std::vector<CheckResult> checked(rows.size());
+  std::vector<Status> statuses(rows.size());
+  const auto check_row = [&](int64_t row, CheckResult* of_row) -> Status {
+    std::vector<double> lhs_row(static_cast<size_t>(k)), rhs_column(static_cast<size_t>(k));
     const std::vector<int64_t> cols = spread(n, kColSamples);
     if (row >= offsets.back()) {
       for (const int64_t col : cols) {
-        note(result, element(out, row, col), {}, out.dtype, text("[", row, ", ", col, "] (tail)"));
+        note(of_row, element(out, row, col), {}, out.dtype, text("[", row, ", ", col, "] (tail)"));
       }
-      continue;
+      return {};
     }
     const auto next = std::upper_bound(offsets.begin(), offsets.end(), row);
     const int64_t group = next - offsets.begin() - 1;
     const int32_t one = 1;
     for (int64_t col : cols) {
-      // One row times one column, as a problem of its own for the reference.
+      // One row times one column, widened, as a problem of its own for the reference.
       const int64_t rhs_begin = group * args.rhs.group_stride + col * rhs_n_stride;
       double exact = 0;
-      GmmArgs single{
-          .lhs = TensorView::strided(at(args.lhs.data, args.lhs.dtype, row * args.lhs.strides[0]),
-                                     args.lhs.dtype, {1, k}, {0, args.lhs.strides[1]}),
-          .rhs = TensorView::strided(at(args.rhs.data, args.rhs.dtype, rhs_begin), args.rhs.dtype,
-                                     {1, k, 1}, {0, rhs_k_stride, 1}),
-          .group_sizes = {&one, DType::kI32, 1},
-          .out = TensorView::contiguous(&exact, DType::kF64, {1, 1})};
       double magnitude = 0;
       double norm_lhs = 0;
       double norm_rhs = 0;
       for (int64_t i = 0; i < k; ++i) {
-        const double a = element(args.lhs, row, i);
+        const double a = element(args.lhs, row, i) * scale_of(args.lhs.scales, 0, row, i, false, t);
         const double b =
-            load_as_double(args.rhs.data, args.rhs.dtype, rhs_begin + i * rhs_k_stride);
+            load_as_double(args.rhs.data, args.rhs.dtype, rhs_begin + i * rhs_k_stride) *
+            scale_of(args.rhs.scales, group, col, i, true, !t);
+        lhs_row[static_cast<size_t>(i)] = a;
+        rhs_column[static_cast<size_t>(i)] = b;
         norm_lhs += a * a;
         norm_rhs += b * b;
       }
+      GmmArgs single{.lhs = TensorView::contiguous(lhs_row.data(), DType::kF64, {1, k}),
+                     .rhs = TensorView::contiguous(rhs_column.data(), DType::kF64, {1, k, 1}),
+                     .group_sizes = {&one, DType::kI32, 1},
+                     .out = TensorView::contiguous(&exact, DType::kF64, {1, 1})};
       magnitude = std::sqrt(norm_lhs) * std::sqrt(norm_rhs);
       if (args.bias.given()) {
         const int64_t begin = group * args.bias.group_stride + col * args.bias.col_stride;
@@ -145,9 +177,19 @@ Status check_gmm(Context& reference, const GmmArgs& args, CheckResult* result) {
         magnitude *= std::fabs(load_as_double(scale, args.row_scale.dtype, 0));
       }
       if (Status status = gmm(reference, single); !status.ok()) return status;
-      note(result, element(out, row, col), {exact, bound_of(k, magnitude, compute)}, out.dtype,
+      note(of_row, element(out, row, col), {exact, bound_of(k, magnitude, compute)}, out.dtype,
            text("[", row, ", ", col, "]"));
     }
+    return {};
+  };
+  cpu::for_each_index(cpu::default_thread_count(), static_cast<int64_t>(rows.size()),
+                      [&](int64_t i) {
+                        const auto at_row = static_cast<size_t>(i);
+                        statuses[at_row] = check_row(rows[at_row], &checked[at_row]);
+                      });
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!statuses[i].ok()) return statuses[i];
+    merge(checked[i], result);
   }
   return {};
 }

@@ -9,6 +9,7 @@
 #include "cadre/bias_grad.h"
 #include "cadre/gmm.h"
 #include "cadre/tgmm.h"
+#include "verify/tolerance.h"
 
 namespace cadre::cli {
 
@@ -22,8 +23,13 @@ struct CheckResult {
   bool passed() const { return elements > 0 && ratio <= 1; }
 };
 
+/// Compares one element of type `out` with what it should be.
+void note(CheckResult* result, double got, const verify::Expected& expected, DType out,
+          const std::string& where);
+
 /// All tensors in host memory, sizes and scalars included. Row samples hold every group's first
-/// and last row and the tail's; columns are spread over n. No C, no accumulate.
+/// and last row and the tail's; columns are spread over n. No C, no accumulate. FP8 operands have
+/// scales of mode row or block_128.
 Status check_gmm(Context& reference, const GmmArgs& args, CheckResult* result);
 
 /// tgmm may add to its output: make this before the call, while the output holds C.

@@ -42,25 +42,48 @@ Status find_shapes(const std::vector<std::string>& names, std::vector<shapes::Sh
     return {};
   }
   for (const std::string& name : names) {
-    std::vector<shapes::Shape> named = shapes::tagged(name);
-    if (const shapes::Shape* shape = shapes::find(name)) named.push_back(*shape);
-    if (named.empty()) {
-      std::string known = "train, decode";
-      for (const shapes::Shape& shape : shapes::all()) known += text(", ", shape.name);
-      return Status::invalid(text("--shape = ", name, ", expected one of ", known));
+    const std::vector<shapes::Shape> called = shapes::called(name);
+    if (called.empty()) {
+      return Status::invalid(text("--shape = ", name, ", expected one of ", shapes::known_names()));
     }
-    found->insert(found->end(), named.begin(), named.end());
+    found->insert(found->end(), called.begin(), called.end());
   }
   return {};
 }
 
 /// bf16 first: f16 is compared with it.
-Status find_dtypes(const std::string& name, std::vector<DType>* dtypes) {
-  *dtypes = {DType::kBF16, DType::kF16};
-  if (name.empty()) return {};
-  *dtypes = {dtype_from_name(name)};
-  if (dtypes->front() == DType::kBF16 || dtypes->front() == DType::kF16) return {};
-  return Status::invalid(text("--dtype = ", name, ", expected bf16 or f16 on a GPU"));
+Status find_dtypes(const std::vector<std::string>& names, std::vector<DType>* dtypes) {
+  *dtypes = {DType::kBF16, DType::kF16, DType::kE4M3};
+  if (names.empty()) return {};
+  for (const std::string& name : names) {
+    if (std::find(dtypes->begin(), dtypes->end(), dtype_from_name(name)) == dtypes->end()) {
+      return Status::invalid(text("--dtype = ", name, ", expected bf16, f16 or e4m3 on a GPU"));
+    }
+  }
+  std::erase_if(*dtypes, [&](DType dtype) { return !contains(names, name_of(dtype)); });
+  return {};
+}
+
+/// What all kinds of cases are made of.
+struct Parts {
+  std::vector<shapes::Shape> shapes;
+  std::vector<DType> dtypes;  ///< of 16 bits
+  bool fp8 = false;
+  std::vector<Condition> conditions;
+};
+
+Status find_parts(const CaseFilter& filter, Parts* parts) {
+  Status status = check_ops(filter.ops);
+  if (status.ok()) status = find_shapes(filter.shapes, &parts->shapes);
+  if (status.ok()) status = find_dtypes(filter.dtypes, &parts->dtypes);
+  if (status.ok()) status = find_conditions(filter.conditions, &parts->conditions);
+  parts->fp8 = std::erase(parts->dtypes, DType::kE4M3) > 0;
+  return status;
+}
+
+bool wants_skew(const CaseFilter& filter, int skew) {
+  return filter.skews.empty() ||
+         std::find(filter.skews.begin(), filter.skews.end(), skew) != filter.skews.end();
 }
 
 /// Adds a case that is compared with the case of this name in the group, if there is one.
@@ -135,33 +158,54 @@ std::string_view op_of(Pass pass) {
 
 bool wants_host_cost(const CaseFilter& filter) { return contains(filter.ops, "host"); }
 
+Status make_layer_cases(const CaseFilter& filter, std::vector<LayerCase>* cases) {
+  Parts parts;
+  if (Status status = find_parts(filter, &parts); !status.ok()) return status;
+  if (!contains(filter.ops, "layer") || !wants_skew(filter, 0) || parts.dtypes.empty()) return {};
+  for (const shapes::LayerShape& shape : shapes::layers()) {
+    if (!contains(filter.shapes, shape.name)) continue;
+    for (const bool backward : {false, true}) {
+      cases->push_back({shape, parts.dtypes.front(), backward, parts.conditions});
+    }
+  }
+  return {};
+}
+
+Status make_scaled_cases(const CaseFilter& filter, std::vector<ScaledCase>* cases) {
+  Parts parts;
+  if (Status status = find_parts(filter, &parts); !status.ok()) return status;
+  if (!contains(filter.ops, "gmm_nt") || !parts.fp8) return {};
+  for (const shapes::Shape& shape : parts.shapes) {
+    for (const int skew : kSkews) {
+      if (!wants_skew(filter, skew)) continue;
+      for (const ScaleMode mode : {ScaleMode::kBlock128, ScaleMode::kRow}) {
+        cases->push_back({shape, static_cast<double>(skew), mode, parts.conditions});
+      }
+    }
+  }
+  return {};
+}
+
 Status make_case_groups(const CaseFilter& filter, std::vector<CaseGroup>* groups) {
   constexpr int64_t kPortableRows = 512;  // an expert; fewer are not promised anything
-  std::vector<shapes::Shape> found;
-  std::vector<DType> dtypes;
-  std::vector<Condition> conditions;
-  Status status = check_ops(filter.ops);
-  if (status.ok()) status = find_shapes(filter.shapes, &found);
-  if (status.ok()) status = find_dtypes(filter.dtype, &dtypes);
-  if (status.ok()) status = find_conditions(filter.conditions, &conditions);
-  if (!status.ok()) return status;
+  Parts parts;
+  if (Status status = find_parts(filter, &parts); !status.ok()) return status;
+  const std::vector<DType>& dtypes = parts.dtypes;
+  if (dtypes.empty()) return {};
 
-  const auto add = [groups, &filter, &conditions](CaseGroup group) {
-    group.conditions = conditions;
-    if (!contains(conditions, Condition::kMixed)) {
+  const auto add = [groups, &filter, &parts](CaseGroup group) {
+    group.conditions = parts.conditions;
+    if (!contains(parts.conditions, Condition::kMixed)) {
       // What is compared with another case is compared in turn.
       std::erase_if(group.cases, [](const Case& one) { return !one.alone; });
     }
     for (Case& one : group.cases) one.kernel = one.portable ? "" : filter.kernel;
     if (!group.cases.empty()) groups->push_back(std::move(group));
   };
-  for (const shapes::Shape& shape : found) {
+  for (const shapes::Shape& shape : parts.shapes) {
     const bool decode = shape.tag == "decode";
     for (const int skew : kSkews) {
-      if (!filter.skews.empty() &&
-          std::find(filter.skews.begin(), filter.skews.end(), skew) == filter.skews.end()) {
-        continue;
-      }
+      if (!wants_skew(filter, skew)) continue;
       for (const Pass pass : {Pass::kForward, Pass::kDgrad, Pass::kWgrad}) {
         const CaseGroup empty{
             .shape = shape, .skew = static_cast<double>(skew), .pass = pass, .dense = !decode};

@@ -9,6 +9,7 @@
 #include "bench/cuda/conditions.h"
 #include "bench/shapes/shapes.h"
 #include "cadre/dtype.h"
+#include "cadre/scaled_tensor.h"
 #include "cadre/status.h"
 
 namespace cadre::bench {
@@ -74,17 +75,36 @@ struct CaseFilter {
   std::vector<std::string> shapes{};  ///< names or tags of bench/shapes
   std::vector<int> skews{};           ///< 0 or 1
   std::vector<std::string> conditions{};
-  std::string dtype{};   ///< bf16 or f16
-  std::string kernel{};  ///< pinned, for every case but the portable kernels' own
+  std::vector<std::string> dtypes{};  ///< bf16, f16, e4m3
+  std::string kernel{};  ///< pinned, for every case but the portable kernels' own, layers and e4m3
 };
 
-/// What --op takes: the products by op, the options of the epilogue, the portable kernels, and the
-/// time a call costs the host.
-inline constexpr std::string_view kCudaOps[] = {"gmm_nt",  "gmm",      "tgmm",
-                                                "options", "portable", "host"};
+/// What --op takes: the products by op, the options of the epilogue, the portable kernels, whole
+/// layers, and the time a call costs the host.
+inline constexpr std::string_view kCudaOps[] = {"gmm_nt",   "gmm",   "tgmm", "options",
+                                                "portable", "layer", "host"};
+
+/// A layer, from tokens to tokens: the forward pass or a training step.
+struct LayerCase {
+  shapes::LayerShape shape{};
+  DType dtype = DType::kBF16;
+  bool backward = false;
+  std::vector<Condition> conditions{};
+};
+
+/// gmm of e4m3 operands with weights [g, n, k].
+struct ScaledCase {
+  shapes::Shape shape{};
+  double skew = 0;
+  ScaleMode scales = ScaleMode::kBlock128;
+  std::vector<Condition> conditions{};
+};
 
 /// kInvalid, with what there is, for a name that doesn't exist.
 Status make_case_groups(const CaseFilter& filter, std::vector<CaseGroup>* groups);
+
+Status make_layer_cases(const CaseFilter& filter, std::vector<LayerCase>* cases);
+Status make_scaled_cases(const CaseFilter& filter, std::vector<ScaledCase>* cases);
 
 /// True when --op names the host's cost, or nothing at all.
 bool wants_host_cost(const CaseFilter& filter);

@@ -10,6 +10,7 @@
 
 #include "bench/cuda/dense_product.h"
 #include "bench/cuda/host_cost.h"
+#include "bench/cuda/kernels.h"
 #include "bench/cuda/product.h"
 #include "bench/cuda/timer.h"
 #include "core/text.h"
@@ -47,6 +48,17 @@ class Runner final : public CudaRunner {
     return {};
   }
 
+  void* stream() const override { return timer_.stream(); }
+
+  Status time_call(const TimedCall& timed, std::vector<Timing>* timings) override {
+    try {
+      time_or_throw(timed, timings);
+    } catch (const std::exception& error) {
+      return Status::internal(error.what());
+    }
+    return {};
+  }
+
   Status measure_host_cost(std::vector<HostCost>* costs) override {
     try {
       *costs = bench::measure_host_cost(timer_.stream());
@@ -61,6 +73,7 @@ class Runner final : public CudaRunner {
 
   void measure_or_throw(const CaseGroup& group, int repeats,
                         std::vector<Measurement>* measurements);
+  void time_or_throw(const TimedCall& timed, std::vector<Timing>* timings);
   Timing time_alone(Condition condition, const Call& call, Flush flush) const;
   /// Of a layer's dense product, which is the same for every skew and every case: timed once.
   Times dense_alone(const CaseGroup& group, DType dtype, Condition condition, const Call& call);
@@ -91,6 +104,43 @@ Times Runner::dense_alone(const CaseGroup& group, DType dtype, Condition conditi
   const auto found = dense_times_.find(key);
   if (found != dense_times_.end()) return found->second;
   return dense_times_[key] = time_alone(condition, call, group.flush).times;
+}
+
+void Runner::time_or_throw(const TimedCall& timed, std::vector<Timing>* timings) {
+  // Random operands, since zeros would draw less power; the results are nobody's.
+  std::vector<DeviceBuffer> buffers;
+  std::vector<DenseProduct> products;
+  const auto random = [&](int64_t elements) {
+    buffers.emplace_back(static_cast<size_t>(elements) * size_of(timed.dtype));
+    fill_random(buffers.back().get(), timed.dtype, elements, static_cast<uint32_t>(buffers.size()),
+                1.0f);
+    return buffers.back().get();
+  };
+  for (const TimedCall::Dense& dense : timed.dense) {
+    if (!has_dense()) break;
+    void* const a = random(dense.m * dense.k);
+    void* const b = random(dense.n * dense.k);
+    void* const d = random(dense.m * dense.n);
+    products.push_back({a, b, d, dense.m, dense.n, dense.k, false, true, timed.dtype});
+  }
+  require(cudaDeviceSynchronize(), "the operands");
+  const Call dense_call = [&] {
+    for (const DenseProduct& product : products) dense_.multiply(product);
+  };
+  for (const Condition condition : timed.conditions) {
+    if (condition != Condition::kMixed) {
+      Timing timing = time_alone(condition, timed.call, Flush::kWrite);
+      if (!products.empty()) timing.dense = time_alone(condition, dense_call, Flush::kWrite).times;
+      timings->push_back(timing);
+      continue;
+    }
+    std::vector<Call> calls = {timed.call};
+    if (!products.empty()) calls.push_back(dense_call);
+    const std::vector<Times> times = timer_.in_turn(calls, timed.repeats, Flush::kWrite);
+    Timing timing{.condition = condition, .calls = timed.repeats, .times = times[0]};
+    if (!products.empty()) timing.dense = times[1];
+    timings->push_back(timing);
+  }
 }
 
 void Runner::measure_or_throw(const CaseGroup& group, int repeats,

@@ -2,6 +2,7 @@
 // instead.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,18 @@
 #include "cadre/status.h"
 
 namespace cadre::bench {
+
+/// A call and the dense products that are its yardstick.
+struct TimedCall {
+  struct Dense {
+    int64_t m, n, k;
+  };
+  std::function<void()> call;
+  std::vector<Dense> dense{};
+  DType dtype = DType::kBF16;  ///< of these
+  std::vector<Condition> conditions{};
+  int repeats = 0;  ///< mixed
+};
 
 class CudaRunner {
  public:
@@ -30,6 +43,12 @@ class CudaRunner {
   /// `repeats` is for the mixed condition; the others have their own numbers of calls.
   virtual Status measure(const CaseGroup& group, int repeats,
                          std::vector<Measurement>* measurements) = 0;
+
+  /// The stream of all calls, a cudaStream_t.
+  virtual void* stream() const = 0;
+  /// Times a call of the caller's in each condition; mixed is in turn with its dense products, if
+  /// there are any: one after the other, each of these rows, columns and terms.
+  virtual Status time_call(const TimedCall& timed, std::vector<Timing>* timings) = 0;
 
   /// What a call through the C API costs the host, by op.
   virtual Status measure_host_cost(std::vector<HostCost>* costs) = 0;

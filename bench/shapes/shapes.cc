@@ -27,6 +27,13 @@ constexpr Shape kShapes[] = {
     {"decode-gpt-oss-120b-w13", "decode", 128, 64, 4, 2880, 5760},
 };
 
+/// Of NAME-w13 and NAME-w2. dsv3-ep8 is a shard, not a layer that tokens pass through.
+constexpr std::string_view kLayers[] = {"mixtral-8x7b", "qwen3-235b", "qwen3-30b", "gpt-oss-120b"};
+
+const Shape& product_of(std::string_view layer, std::string_view product) {
+  return *find(std::string(layer) + std::string(product));
+}
+
 /// Uniform in [0, 1). The engine is specified by the standard, distributions aren't.
 double uniform(std::mt19937_64& engine) { return static_cast<double>(engine() >> 11) * 0x1p-53; }
 
@@ -47,6 +54,42 @@ const Shape* find(std::string_view name) {
     if (shape.name == name) return &shape;
   }
   return nullptr;
+}
+
+std::span<const LayerShape> layers() {
+  static const std::vector<LayerShape> made = [] {
+    std::vector<LayerShape> layers;
+    for (const std::string_view name : kLayers) {
+      const Shape &w13 = product_of(name, "-w13"), &w2 = product_of(name, "-w2");
+      layers.push_back({name, w13.tokens, w13.top_k, w13.k, w2.k, w13.num_groups});
+    }
+    return layers;
+  }();
+  return made;
+}
+
+const LayerShape* find_layer(std::string_view name) {
+  for (const LayerShape& layer : layers()) {
+    if (layer.name == name) return &layer;
+  }
+  return nullptr;
+}
+
+std::vector<Shape> called(std::string_view name) {
+  std::vector<Shape> found = tagged(name);
+  if (const Shape* shape = find(name)) found.push_back(*shape);
+  if (find_layer(name) != nullptr) {
+    found.push_back(product_of(name, "-w13"));
+    found.push_back(product_of(name, "-w2"));
+  }
+  return found;
+}
+
+std::string known_names() {
+  std::string names = "train, decode";
+  for (const std::string_view layer : kLayers) names += ", " + std::string(layer);
+  for (const Shape& shape : kShapes) names += ", " + std::string(shape.name);
+  return names;
 }
 
 Shape scaled_down(const Shape& shape, int64_t divisor) {

@@ -16,7 +16,7 @@ TEST(BenchCpuSummary, MeansOfQuietRowsForEachNumberOfThreads) {
       {{.name = "gmm f32 4 rows", .threads = 1, .share = 0.9, .times_ours = {{"onednn", 2.0}}},
        {.name = "gmm f32 256 rows", .threads = 1, .share = 0.4, .times_ours = {{"onednn", 8.0}}},
        {.name = "gmm f32 4 rows", .threads = 2, .share = 0.8}},
-      12, 0);
+      {.seconds = 12});
   EXPECT_THAT(text, AllOf(HasSubstr("Summary: 3 cases in 12 s"),
                           HasSubstr("1 thread: 60 % of this machine's limit"),
                           HasSubstr("worst 40 %: gmm f32 256 rows"),
@@ -29,14 +29,15 @@ TEST(BenchCpuSummary, RowsOfABusyMachineAreNamedAndDoNotCount) {
   const std::string text =
       summary_of({{.name = "gmm f32 4 rows", .share = 0.9},
                   {.name = "gmm f32 256 rows", .share = 0.1, .cpu_share = 0.48}},
-                 3, 7);
+                 {.seconds = 3, .refused = 5, .left_out = 7});
   EXPECT_THAT(text, AllOf(HasSubstr("1 thread: 90 % of"), HasSubstr("too busy in 1 of 2 cases"),
                           HasSubstr("as little as 48 % of a CPU"),
+                          HasSubstr("5 cases were refused: the reference alone"),
                           HasSubstr("No time was left for 7 more cases")));
 }
 
 TEST(BenchCpuSummary, AShareAboveTheLimitIsExplained) {
-  const std::string text = summary_of({{.name = "gmm i8 4 rows", .share = 6.46}}, 3, 0);
+  const std::string text = summary_of({{.name = "gmm i8 4 rows", .share = 6.46}}, {.seconds = 3});
   EXPECT_THAT(text, AllOf(HasSubstr("1 of 1 cases are above 100 %"), HasSubstr("up to 646 %"),
                           Not(HasSubstr("of this machine's limit"))));
 }

@@ -64,7 +64,10 @@ TEST(CliBenchCpu, BadOptionsAreUsageErrorsThatListWhatThereIs) {
     const char* arguments;
     const char* expected;
   } cases[] = {{"--op gnn", "expected gmm, gmm_nt"},
-               {"--dtype f8", "expected f64, f32"},
+               {"--dtype f8", "expected f64, f32, bf16, f16, i8 or e4m3"},
+               {"--dtype bf16,nonesuch", "--dtype = nonesuch"},
+               {"--op tgmm --dtype e4m3", "leave no case (e4m3 is measured in gmm_nt"},
+               {"--op layer --rows 4", "leave no case"},
                {"--shape nonesuch", "qwen3-30b-w13"},
                {"--threads 0", "--threads"},
                {"--threads 4097", "--threads"},
@@ -159,6 +162,74 @@ TEST(CliBenchCpu, ThreadsThatTheSystemDoesNotStartAreAnError) {
   EXPECT_THAT(result.err, HasSubstr("4000 threads wanted, but the system starts "));
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(std::ifstream(file.path()).peek(), std::ifstream::traits_type::eof());
+}
+
+/// `name` of the rows, joined.
+std::string joined(const json& rows, const char* name) {
+  std::string all;
+  for (const json& row : rows) all += row[name].get<std::string>() + "; ";
+  return all;
+}
+
+TEST(CliBenchCpu, ALayerIsCheckedAndTimedForwardAndInATrainingStep) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    const TemporaryFile file;
+    const CliResult result =
+        run_cli(std::string("bench --device cpu --op layer --dtype ") + dtype +
+                " --threads 2 --seconds 0.01 --repeats 1 --json " + file.path());
+    ASSERT_EQ(result.exit_code, 0) << result.err << result.out;
+    const json results = json::parse(std::ifstream(file.path()))["results"];
+    ASSERT_EQ(joined(results, "label"), "qwen3-30b forward; qwen3-30b training step; ");
+    for (const json& row : results) {
+      EXPECT_EQ(row["op"], "layer");
+      EXPECT_EQ(row["dtype"], dtype);
+      EXPECT_EQ(row["m"], row["tokens"].get<int64_t>() * 8);
+      EXPECT_EQ(row["num_groups"], 128);
+      EXPECT_GT(row["error_over_tolerance"].get<double>(), 0) << "nothing was compared";
+      EXPECT_LE(row["error_over_tolerance"].get<double>(), 1);
+      const double operations = row["m"].get<double>() * row["hidden"].get<double>() *
+                                row["intermediate"].get<double>() *
+                                (row["case"] == "layer forward" ? 6 : 18);
+      EXPECT_NEAR(row["gflops"].get<double>() * 1e9 * row["median_s"].get<double>() / operations, 1,
+                  1e-9);
+    }
+  }
+}
+
+TEST(CliBenchCpu, SeveralTypesAreMeasuredInTheirOrder) {
+  const TemporaryFile file;
+  const CliResult result =
+      run_cli(std::string("bench --device cpu --op gmm --dtype i8,bf16 --rows 2 --threads 1 "
+                          "--seconds 0.01 --repeats 1 --json ") +
+              file.path());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json document = json::parse(std::ifstream(file.path()));
+  EXPECT_EQ(joined(document["results"], "dtype"), "i8; bf16; ");
+  EXPECT_THAT(document["command"].get<std::string>(), HasSubstr("--dtype i8 --dtype bf16"));
+}
+
+/// The reference computes everything, but its time says nothing: without a fast kernel a case is a
+/// row that says so. With one it is checked and timed.
+TEST(CliBenchCpu, Fp8IsMeasuredOrItsRefusalIsARow) {
+  const TemporaryFile file;
+  const CliResult result =
+      run_cli(std::string("bench --device cpu --dtype e4m3 --rows 2 --threads 1 --seconds 0.01 "
+                          "--repeats 1 --json ") +
+              file.path());
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json results = json::parse(std::ifstream(file.path()))["results"];
+  ASSERT_EQ(joined(results, "scales"), "block_128; row; ");
+  for (const json& row : results) {
+    EXPECT_EQ(row["op"], "gmm_nt");
+    if (row.contains("refused")) {
+      EXPECT_THAT(row["refused"].get<std::string>(), testing::StartsWith("cpu: "));
+      EXPECT_FALSE(row.contains("median_s"));
+      EXPECT_THAT(result.out, HasSubstr(row["refused"].get<std::string>()));
+    } else {
+      EXPECT_THAT(row["kernel"].get<std::string>(), testing::StartsWith("cpu/"));
+      EXPECT_GT(row["error_over_tolerance"].get<double>(), 0);
+    }
+  }
 }
 
 TEST(CliBenchCpu, OptionsOfTheCpuAreRefusedForAGpu) {

@@ -93,7 +93,7 @@ TEST(CudaCases, EveryTrainingShapeIsMeasuredInEveryDirectionTypeAndSkew) {
 
 TEST(CudaCases, DecodeCountsTheWeightsOfExpertsWithRowsAndNeedsNoDense) {
   const json rows =
-      rows_of(groups_of({.shapes = {"decode"}, .conditions = {"mixed"}, .dtype = "bf16"}), true);
+      rows_of(groups_of({.shapes = {"decode"}, .conditions = {"mixed"}, .dtypes = {"bf16"}}), true);
   EXPECT_EQ(rows.size(), 4u * 2 * 2 * 2);  // shapes, skews, layouts, flushes
   for (const json& row : rows) {
     EXPECT_FALSE(row.contains("of_dense"));
@@ -114,7 +114,7 @@ TEST(CudaCases, FiltersHoldTheRunToWhatTheyName) {
   EXPECT_TRUE(groups_of({.ops = {"host"}}).empty());
   EXPECT_TRUE(bench::wants_host_cost({.ops = {"gmm", "host"}}));
   EXPECT_FALSE(bench::wants_host_cost({.ops = {"gmm"}}));
-  for (const json& row : rows_of(groups_of({.dtype = "f16"}), true)) {
+  for (const json& row : rows_of(groups_of({.dtypes = {"f16"}}), true)) {
     EXPECT_EQ(row["dtype"], "f16");
     EXPECT_FALSE(row.contains("of_bf16"));  // nothing to compare with in this run
   }
@@ -165,7 +165,7 @@ TEST(CudaConditions, EveryBf16ProductIsTimedSustainedRestedAndMixedInThisOrder) 
     }
   }
   const json decode =
-      rows_of(groups_of({.shapes = {"decode-qwen3-30b-w2"}, .dtype = "bf16"}), true);
+      rows_of(groups_of({.shapes = {"decode-qwen3-30b-w2"}, .dtypes = {"bf16"}}), true);
   EXPECT_EQ(count_rows(decode, {{"condition", "sustained"}}), 2 * 2);  // skews, layouts
   EXPECT_EQ(count_rows(decode, {{"condition", "sustained"}, {"flush", "none"}}), 2 * 2);
   EXPECT_EQ(count_rows(decode, {{"condition", "rested"}, {"flush", "write"}}), 2 * 2);

@@ -26,12 +26,16 @@ TEST(CliBenchCuda, BadNamesAreUsageErrorsOnEveryMachine) {
     const char* arguments;
     const char* expected;
   } cases[] = {
-      {"--op gnn", "--op = gnn, expected one of gmm_nt, gmm, tgmm, options, portable, host"},
-      {"--dtype f32", "--dtype = f32, expected bf16 or f16 on a GPU"},
+      {"--op gnn", "--op = gnn, expected one of gmm_nt, gmm, tgmm, options, portable, layer, host"},
+      {"--dtype f32", "--dtype = f32, expected bf16, f16 or e4m3 on a GPU"},
       {"--dtype nonesuch", "--dtype = nonesuch, expected bf16"},
-      {"--shape nonesuch", "--shape = nonesuch, expected one of train, decode, mixtral-8x7b-w13"},
-      {"--op tgmm --shape decode", "--op, --shape, --skew and --condition leave no case"},
-      {"--op options --condition rested", "--op, --shape, --skew and --condition leave no case"},
+      {"--shape nonesuch", "--shape = nonesuch, expected one of train, decode, mixtral-8x7b"},
+      {"--dtype bf16,i8", "--dtype = i8, expected bf16, f16 or e4m3 on a GPU"},
+      {"--shape nonesuch --op layer", "train, decode, mixtral-8x7b, qwen3-235b, qwen3-30b"},
+      {"--op tgmm --shape decode", "--op, --dtype, --shape, --skew and --condition leave no case"},
+      {"--op tgmm --dtype e4m3", "e4m3 is measured in gmm_nt"},
+      {"--op layer --skew 1", "layers with skew 0"},
+      {"--op options --condition rested", "--skew and --condition leave no case"},
       {"--condition cold", "--condition = cold, expected one of sustained, rested, mixed"},
       {"--skew 2", "--skew"},
       {"--repeats 0", "--repeats"}};

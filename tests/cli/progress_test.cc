@@ -56,10 +56,24 @@ TEST(CliProgress, OneLineIsRewrittenAndClearedAtTheEnd) {
   const std::string text = terminal.written();
   ASSERT_EQ(result.exit_code, 0) << text;
   EXPECT_THAT(text, StartsWith(std::string(kAgain) + "measuring the machine, 1 thread(s)"));
-  EXPECT_THAT(text, HasSubstr(std::string(kAgain) + "1/2  gmm i8 2 rows" + kAgain));
-  EXPECT_THAT(text, EndsWith(std::string(kAgain) + "2/2  gmm i8 3 rows" + kAgain));
+  EXPECT_THAT(text,
+              HasSubstr(std::string(kAgain) +
+                        "[------------------------] 0/2  --:-- left  gmm i8 2 rows" + kAgain));
+  EXPECT_THAT(text, HasSubstr(std::string(kAgain) + "[############------------] 1/2  0:0"));
+  EXPECT_THAT(text, EndsWith(std::string(" left  gmm i8 3 rows") + kAgain));
   EXPECT_THAT(text, Not(HasSubstr("\n"))) << "it stays on one line";
   EXPECT_THAT(result.out, Not(HasSubstr("measuring the machine")));
+  EXPECT_THAT(result.out, Not(HasSubstr("\033"))) << "a pipe gets plain lines";
+}
+
+TEST(CliProgress, WithoutATerminalThereAreTheRowsAlone) {
+  const CliResult result = run_cli(kArguments);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, Not(HasSubstr("\033")));
+  EXPECT_THAT(result.out, Not(HasSubstr("\r")));
+  EXPECT_THAT(result.out, Not(HasSubstr("0/2")));
+  EXPECT_THAT(result.out, HasSubstr("gmm     i8     3 rows"));
 }
 
 }  // namespace

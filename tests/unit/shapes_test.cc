@@ -23,6 +23,28 @@ TEST(Shapes, NamesAreUniqueAndFound) {
   EXPECT_EQ(tagged("train").size() + tagged("decode").size(), all().size());
 }
 
+TEST(Shapes, ALayerIsMadeOfItsTwoProducts) {
+  for (const LayerShape& layer : layers()) {
+    const std::vector<Shape> products = called(layer.name);
+    ASSERT_EQ(products.size(), 2u) << layer.name;
+    EXPECT_EQ(products[0].name, std::string(layer.name) + "-w13");
+    EXPECT_EQ(products[1].name, std::string(layer.name) + "-w2");
+    EXPECT_EQ(products[0].n, 2 * layer.intermediate);
+    EXPECT_EQ(products[1].n, layer.hidden);
+    double operations = 0;
+    for (const Shape& one : products) {
+      operations += 2.0 * static_cast<double>(one.m()) * static_cast<double>(one.k) *
+                    static_cast<double>(one.n);
+    }
+    EXPECT_EQ(layer.forward_operations(), operations) << layer.name;
+    EXPECT_EQ(find_layer(layer.name)->experts, products[1].num_groups);
+  }
+  EXPECT_EQ(called("decode").size(), tagged("decode").size());
+  EXPECT_EQ(called("qwen3-30b-w13").size(), 1u);
+  EXPECT_TRUE(called("nonesuch").empty());
+  EXPECT_EQ(find_layer("qwen3-30b-w13"), nullptr);
+}
+
 TEST(Shapes, RowsPerExpertAreTheDocumentedOnes) {
   for (const Shape& shape : tagged("decode")) {
     EXPECT_GE(shape.m() / shape.num_groups, 2) << shape.name;
