@@ -6,6 +6,7 @@
 #include "grouped_gemm.h"
 #include "grouped_view.h"
 #include "moe_mlp.h"
+#include "quantize.h"
 #include "row_ops.h"
 #include "scales_view.h"
 #include "views.h"
@@ -319,33 +320,38 @@ STABLE_TORCH_LIBRARY(cadre, m) {
   m.def(cadre_torch::kGroupedGemmSchema);
   m.def(cadre_torch::kGroupedGemmOutSchema);
   for (const char* schema : cadre_torch::kRowOpSchemas) m.def(schema);
+  for (const char* schema : cadre_torch::kQuantizeSchemas) m.def(schema);
   m.def(cadre_torch::kMoeMlpSchema);
   m.def(cadre_torch::kMoeMlpGradSchema);
   m.def(cadre_torch::kMoeMlpGradIntoSchema);
 }
 
-#define CADRE_TORCH_KERNELS(m)                                                 \
-  m.impl("gmm", TORCH_BOX(&cadre_torch::gmm));                                 \
-  m.impl("gmm_plain", TORCH_BOX(&cadre_torch::gmm_plain));                     \
-  m.impl("gmm_list", TORCH_BOX(&cadre_torch::gmm_list));                       \
-  m.impl("gmm_out", TORCH_BOX(&cadre_torch::gmm_out));                         \
-  m.impl("tgmm", TORCH_BOX(&cadre_torch::tgmm));                               \
-  m.impl("tgmm_plain", TORCH_BOX(&cadre_torch::tgmm_plain));                   \
-  m.impl("tgmm_out", TORCH_BOX(&cadre_torch::tgmm_out));                       \
-  m.impl("bias_grad", TORCH_BOX(&cadre_torch::bias_grad));                     \
-  m.impl("bias_grad_out", TORCH_BOX(&cadre_torch::bias_grad_out));             \
-  m.impl("bias_scale_grad", TORCH_BOX(&cadre_torch::bias_scale_grad));         \
-  m.impl("check", TORCH_BOX(&cadre_torch::check_device));                      \
-  m.impl("select_experts", TORCH_BOX(&cadre_torch::select_experts));           \
-  m.impl("select_experts_grad", TORCH_BOX(&cadre_torch::select_experts_grad)); \
-  m.impl("route", TORCH_BOX(&cadre_torch::route));                             \
-  m.impl("permute", TORCH_BOX(&cadre_torch::permute));                         \
-  m.impl("combine", TORCH_BOX(&cadre_torch::combine));                         \
-  m.impl("combine_grad", TORCH_BOX(&cadre_torch::combine_grad));               \
-  m.impl("moe_mlp", TORCH_BOX(&cadre_torch::moe_mlp));                         \
-  m.impl("moe_mlp_grad", TORCH_BOX(&cadre_torch::moe_mlp_grad));               \
-  m.impl("moe_mlp_grad_into", TORCH_BOX(&cadre_torch::moe_mlp_grad_into));     \
-  m.impl("grouped_gemm", TORCH_BOX(&cadre_torch::grouped_gemm));               \
+#define CADRE_TORCH_KERNELS(m)                                                       \
+  m.impl("gmm", TORCH_BOX(&cadre_torch::gmm));                                       \
+  m.impl("gmm_plain", TORCH_BOX(&cadre_torch::gmm_plain));                           \
+  m.impl("gmm_list", TORCH_BOX(&cadre_torch::gmm_list));                             \
+  m.impl("gmm_out", TORCH_BOX(&cadre_torch::gmm_out));                               \
+  m.impl("tgmm", TORCH_BOX(&cadre_torch::tgmm));                                     \
+  m.impl("tgmm_plain", TORCH_BOX(&cadre_torch::tgmm_plain));                         \
+  m.impl("tgmm_out", TORCH_BOX(&cadre_torch::tgmm_out));                             \
+  m.impl("bias_grad", TORCH_BOX(&cadre_torch::bias_grad));                           \
+  m.impl("bias_grad_out", TORCH_BOX(&cadre_torch::bias_grad_out));                   \
+  m.impl("bias_scale_grad", TORCH_BOX(&cadre_torch::bias_scale_grad));               \
+  m.impl("quantize", TORCH_BOX(&cadre_torch::quantize));                             \
+  m.impl("dequantize", TORCH_BOX(&cadre_torch::dequantize));                         \
+  m.impl("amax", TORCH_BOX(&cadre_torch::amax));                                     \
+  m.impl("weighted_activate_grad", TORCH_BOX(&cadre_torch::weighted_activate_grad)); \
+  m.impl("check", TORCH_BOX(&cadre_torch::check_device));                            \
+  m.impl("select_experts", TORCH_BOX(&cadre_torch::select_experts));                 \
+  m.impl("select_experts_grad", TORCH_BOX(&cadre_torch::select_experts_grad));       \
+  m.impl("route", TORCH_BOX(&cadre_torch::route));                                   \
+  m.impl("permute", TORCH_BOX(&cadre_torch::permute));                               \
+  m.impl("combine", TORCH_BOX(&cadre_torch::combine));                               \
+  m.impl("combine_grad", TORCH_BOX(&cadre_torch::combine_grad));                     \
+  m.impl("moe_mlp", TORCH_BOX(&cadre_torch::moe_mlp));                               \
+  m.impl("moe_mlp_grad", TORCH_BOX(&cadre_torch::moe_mlp_grad));                     \
+  m.impl("moe_mlp_grad_into", TORCH_BOX(&cadre_torch::moe_mlp_grad_into));           \
+  m.impl("grouped_gemm", TORCH_BOX(&cadre_torch::grouped_gemm));                     \
   m.impl("grouped_gemm_out", TORCH_BOX(&cadre_torch::grouped_gemm_out))
 
 STABLE_TORCH_LIBRARY_IMPL(cadre, CPU, m) { CADRE_TORCH_KERNELS(m); }

@@ -69,15 +69,6 @@ class ExpertsCall {
   ExpertsCall(const ExpertsCall&) = delete;
   ExpertsCall& operator=(const ExpertsCall&) = delete;
 
-  void set_activation(int64_t kind, bool interleaved, const std::vector<double>& clamp) {
-    args.activation.kind = static_cast<int32_t>(kind);
-    args.activation.layout = interleaved ? CADRE_GATE_INTERLEAVED : CADRE_GATE_CONCATENATED;
-    if (clamp.size() != 3) return;
-    args.activation.alpha = clamp[0];
-    args.activation.limit = clamp[1];
-    args.activation.up_offset = clamp[2];
-  }
-
   /// Columns of the pre-activation.
   int64_t preact_columns() const {
     return args.transposed != 0 ? (*w13_).cols.uniform : (*w13_).rows.uniform;
@@ -125,7 +116,7 @@ inline std::tuple<Tensor, Tensor> moe_mlp(Tensor x, std::vector<Tensor> w13, std
   ExpertsCall experts(x, w13, w2, bias13, bias2, groups, source_row, slot_row, weights);
   experts.args.transposed = transposed;
   experts.args.weights_on_input = weights_on_input;
-  experts.set_activation(activation, interleaved, clamp);
+  experts.args.activation = activation_of(activation, interleaved, clamp);
   Tensor out = empty(x, {x.size(0), x.size(1)}, out_dtype ? *out_dtype : x.scalar_type());
   const int64_t kept_rows = keeps_preact ? source_row.numel() : 0;
   Tensor preact = empty(x, {kept_rows, experts.preact_columns()}, x.scalar_type());
@@ -160,7 +151,7 @@ inline void moe_mlp_grad_into(Tensor x, std::vector<Tensor> w13, std::vector<Ten
   constexpr auto kVectors = GroupedView::Form::kVectors;
   const Groups groups{group_sizes, false, group_offset_tensor, group_offset};
   ExpertsCall experts(x, w13, w2, bias13, bias2, groups, source_row, slot_row, weights);
-  experts.set_activation(activation, interleaved, clamp);
+  experts.args.activation = activation_of(activation, interleaved, clamp);
   const cadre_tensor preact_view = view(preact);
   const cadre_tensor dout_view = view(dout);
   const OptionalView dx_view(first_of(dx));

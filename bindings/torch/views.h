@@ -285,6 +285,14 @@ void set_group_offset(Args& args, const char* op, const Groups& groups) {
   }
 }
 
+/// clamp: alpha, limit and up_offset of clamped swiglu.
+inline cadre_activation activation_of(int64_t kind, bool interleaved,
+                                      const std::vector<double>& clamp) {
+  return {static_cast<int32_t>(kind),
+          interleaved ? CADRE_GATE_INTERLEAVED : CADRE_GATE_CONCATENATED, clamp.at(0), clamp.at(1),
+          clamp.at(2)};
+}
+
 inline Tensor empty(const Tensor& like, const std::vector<int64_t>& shape, ScalarType dtype) {
   std::vector<int64_t> strides(shape.size());
   int64_t stride = 1;

@@ -8,6 +8,10 @@ from ._errors import wrong_type, wrong_value
 
 #: "tensor", "row", "block_128" and "mx": what shares one scale.
 MODES = {name: code for name, code in _structs.SCALE_MODES.items() if code}
+#: Inner values that share a scale, in the modes with blocks.
+BLOCKS = {MODES["block_128"]: 128, MODES["mx"]: 32}
+#: Each group of a column-wise copy has a multiple of so many rows.
+COLUMN_ALIGNMENT = 32
 
 
 class ScaledTensor:

@@ -166,6 +166,14 @@ CALLS = {
         "dw2": [random(G, K, N)],
         **{name: [] for name in ("dbias13", "dbias2", "d_preact", "activated")},
     },
+    "amax": lambda: {"x": torch.randn(M, K), "group_sizes": SIZES, "mode": ROW},
+    "weighted_activate_grad": lambda: {
+        "preact": random(M, 2 * N),
+        "grad": random(M, N),
+        "row_scale": random(M),
+        "activation": _structs.SWIGLU,
+        "wants_row_dot": True,
+    },
     "check": lambda: {"like": random(1)},
 }
 ENDS = {"group_sizes": torch.tensor([3, 3, 7]), "ends": True}
@@ -199,6 +207,19 @@ ROW = _structs.SCALE_MODES["row"]
 TENSOR = _structs.SCALE_MODES["tensor"]
 ONE = {"lhs_scales": torch.ones(1), "lhs_mode": TENSOR, "rhs_scales": torch.ones(1), "rhs_mode": TENSOR}
 SCALED_CALLS = {
+    # One group: room that no group fills would hold what it held.
+    "quantize": lambda: dict(
+        group_sizes=torch.tensor([M]),
+        x=torch.randn(M, K),
+        dtype=torch.float8_e4m3fn,
+        scale_dtype=torch.float32,
+        mode=ROW,
+        wants_rows=True,
+        wants_columns=True,
+    ),
+    "dequantize": lambda: groups(
+        x=fp8(M, K), scales=torch.rand(M), mode=ROW, out_dtype=torch.bfloat16
+    ),
     "gmm": lambda: groups(
         lhs=fp8(M, K),
         rhs=fp8(G, K, N),
@@ -243,7 +264,7 @@ def test_every_operator_is_checked():
     names = {
         schema.name for schema in torch._C._jit_get_all_schemas() if schema.name.startswith(prefix)
     }
-    assert {name.removeprefix(prefix) for name in names} == set(CALLS)
+    assert {name.removeprefix(prefix) for name in names} == set(CALLS) | set(SCALED_CALLS)
 
 
 def test_a_call_leaves_out_what_has_a_default_and_nothing_else():

@@ -11,7 +11,7 @@ from cadre.torch.compat import grouped_gemm, transformer_engine, transformer_eng
 FORMS = {
     "grouped_gemm.ops.gmm": (grouped_gemm.ops.gmm, originals.GROUPED_GEMM_OPS_GMM, []),
     "grouped_gemm.backend.gmm": (grouped_gemm.backend.gmm, originals.GROUPED_GEMM_BACKEND_GMM, []),
-    "GroupedLinear": (GroupedLinear, originals.TE_GROUPED_LINEAR, ["dtype", "strict_splits"]),
+    "GroupedLinear": (GroupedLinear, originals.TE_GROUPED_LINEAR, ["dtype", "strict_splits", "recipe"]),
     "GroupedLinear.forward": (
         GroupedLinear.forward,
         originals.TE_GROUPED_LINEAR_FORWARD,

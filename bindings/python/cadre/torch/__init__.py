@@ -19,6 +19,7 @@ from ._grouped_mlp import GroupedMLP
 from ._grouped_mm import grouped_mm
 from ._grouped_tensor import GroupedTensor
 from ._moe_mlp import moe_mlp
+from ._quantize import amax, dequantize, quantize
 from ._routing import Routing, combine, permute, route, select_experts
 from ._scaled import ScaledTensor
 from ._scaled_grouped_mm import scaled_grouped_mm
@@ -30,15 +31,18 @@ __all__ = [
     "GroupedTensor",
     "Routing",
     "ScaledTensor",
+    "amax",
     "bias_grad",
     "check",
     "combine",
     "compat",
+    "dequantize",
     "gmm",
     "grouped_gemm",
     "grouped_mm",
     "moe_mlp",
     "permute",
+    "quantize",
     "route",
     "scaled_grouped_mm",
     "select_experts",

@@ -7,7 +7,7 @@ import re
 import torch
 
 from .._errors import wrong_type, wrong_value
-from . import _arguments, _linear_parameters, _linear_pass
+from . import _arguments, _linear_parameters, _linear_pass, _linear_products, _recipes
 from ._errors import renamed
 from ._functional import gmm
 from ._linear_parameters import one_or_list
@@ -44,7 +44,9 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
     is always saved, and there is one path for every form. ub_overlap_rs and ub_overlap_ag are refused, as in the original.
 
     Beyond the original: dtype, another name of params_dtype; strict_splits=True refuses splits that don't cover every row;
-    device=None is torch's default device.
+    device=None is torch's default device; recipe="block_128", "row", "tensor" or "mx" computes the three products in FP8
+    (docs/fp8.md). With a recipe params_dtype may be torch.float8_e4m3fn: the weights are then FP8 as they were loaded, for
+    inference, each beside its scales, weight0_scale_inv (or weight_scale_inv), as Hugging Face's checkpoints have them.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
         *,
         dtype=None,
         strict_splits=False,
+        recipe=None,
     ):
         super().__init__()
         for argument, value in (("ub_overlap_rs", ub_overlap_rs), ("ub_overlap_ag", ub_overlap_ag)):
@@ -83,7 +86,8 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
                 raise wrong_value(_OP, argument, value, "False: nothing is communicated here")
         if use_grouped_tensor is not None and not isinstance(use_grouped_tensor, bool):
             raise wrong_type(_OP, "use_grouped_tensor", use_grouped_tensor, "a bool or None")
-        self.params_dtype = _linear_parameters.parameter_dtype(params_dtype, dtype)
+        self.recipe = _recipes.recipe_of(_OP, recipe)
+        self.params_dtype = _linear_parameters.parameter_dtype(params_dtype, dtype, self.recipe)
         self.num_gemms = _linear_parameters.positive_int("num_gemms", num_gemms)
         self.in_features = _linear_parameters.positive_int("in_features", in_features)
         self.out_features = _linear_parameters.positive_int("out_features", out_features)
@@ -100,6 +104,7 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
         self.name, self.ub_name = name, ub_name
         self.init_method = init_method or _linear_parameters.default_init
         self.get_rng_state_tracker, self.rng_tracker_name = get_rng_state_tracker, rng_tracker_name
+        self._kept_weights = _recipes.KeptWeights()
         self._pending = collections.deque()
         self._betas = {}
         self._hooks = []
@@ -130,7 +135,8 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
         """inp [..., in_features]; m_splits: rows of each expert, a list or a tensor on either device; scales [rows].
 
         `out` takes the result and dgrad_out the gradient of inp, both [rows, features]; their rows behind the last split
-        keep what they hold. is_first_microbatch=True has main_grad replaced instead of added to. Returns y, or with
+        keep what they hold. is_first_microbatch=True has main_grad replaced instead of added to, and with a recipe the
+        weights quantised again; False uses those that were quantised before, if they haven't changed. Returns y, or with
         return_bias (y, bias), where bias is the list of biases, or the parameter itself with single_grouped_bias.
         """
         if not isinstance(inp, torch.Tensor):
@@ -149,7 +155,8 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
             raise wrong_value(_OP, "scales", "given", expected)
         try:
             if (
-                self.delay_wgrad_compute
+                self.recipe is not None
+                or self.delay_wgrad_compute
                 or self.fuse_wgrad_accumulation
                 or out is not None
                 or dgrad_out is not None
@@ -172,6 +179,32 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
             raise _in_own_words(error) from None
         y = y.view(*inp.shape[:-1], self.out_features)
         return (y, self._returned_bias()) if self.return_bias else y
+
+    def products(self, is_first_microbatch):
+        """What a pass multiplies."""
+        if self.recipe is None:
+            return _linear_products.Products(self)
+        return _linear_products.ScaledProducts(self, is_first_microbatch)
+
+    def quantised_weights(self, is_first_microbatch, *, columns):
+        """The weights in FP8 (_recipes.Weights), made now or before."""
+        if self.params_dtype in _linear_parameters.FP8:
+            return _recipes.Weights(self.fp8_parameters(), None)
+        return self._kept_weights.get(
+            self.recipe,
+            "weight",
+            self.weights(),
+            columns=columns,
+            is_first_microbatch=is_first_microbatch,
+        )
+
+    def refresh(self):
+        """Has the weights quantised again: after a change that their version counters don't show, one through .data say."""
+        self._kept_weights.refresh()
+
+    def output_dtype(self, x):
+        """The dtype of y for rows x; None where it is that of the product."""
+        return None if self.recipe is None else _arguments.autocast(x, [])[0].dtype
 
     def _returned_bias(self):
         if not self.use_bias:
@@ -210,4 +243,6 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
         parts = [f"{self.num_gemms}, in_features={self.in_features}"]
         parts += [f"out_features={self.out_features}, bias={self.use_bias}"]
         flags = ("single_grouped_weight", "single_grouped_bias", "strict_splits")
+        if self.recipe is not None:
+            parts.append(f"recipe={self.recipe.mode!r}")
         return ", ".join(parts + [f"{flag}=True" for flag in flags if getattr(self, flag)])

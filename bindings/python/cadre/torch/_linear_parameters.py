@@ -4,9 +4,12 @@ import torch
 
 from .._errors import wrong_type, wrong_value
 from ._dtypes import FLOATS
+from ._scaled import ScaledTensor
 
 _OP = "GroupedLinear"
 # FLOATS are the element types of a parameter, of `out` and of every gradient.
+#: What weights may be that are FP8 from the start.
+FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _FLOAT_NAMES = "torch.float64, torch.float32, torch.bfloat16 or torch.float16"
 
 
@@ -25,7 +28,10 @@ class ExpertParameters(torch.nn.Module):
             return torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
 
         groups, n, k = self.num_gemms, self.out_features, self.in_features
-        if self.single_grouped_weight:
+        if dtype in FP8:
+            self._make_fp8_parameters(device, dtype)
+            dtype = torch.bfloat16  # of the biases
+        elif self.single_grouped_weight:
             self.weight = parameter(groups, n, k)
         else:
             for i in range(groups):
@@ -37,6 +43,32 @@ class ExpertParameters(torch.nn.Module):
                 self.register_parameter(f"bias{i}", parameter(n))
         self._mark_parameters()
         self.reset_parameters(defer_init=self.weights()[0].is_meta)
+
+    def _make_fp8_parameters(self, device, dtype):
+        """Weights that a checkpoint has in FP8, and their scales under the names of Hugging Face's."""
+        groups, n, k = self.num_gemms, self.out_features, self.in_features
+        single = self.single_grouped_weight
+        scale_dtype = torch.float8_e8m0fnu if self.recipe.mode == "mx" else torch.float32
+        for name in ["weight"] if single else [f"weight{i}" for i in range(groups)]:
+            for suffix, shape, each in (
+                ("", (n, k), dtype),
+                ("_scale_inv", scales_shape(self.recipe.mode, n, k), scale_dtype),
+            ):
+                value = torch.empty((groups, *shape) if single else shape, device=device, dtype=each)
+                if each == torch.float32:
+                    value.fill_(1)
+                else:
+                    value.view(torch.uint8).zero_()
+                parameter = torch.nn.Parameter(value, requires_grad=False)
+                self.register_parameter(name + suffix, parameter)
+
+    def fp8_parameters(self):
+        """The FP8 weights and their scales, as gmm takes them."""
+        scales = [getattr(self, f"{name}_scale_inv") for name in self.weight_names()]
+        if self.single_grouped_weight:
+            scale = scales[0].reshape(-1) if self.recipe.mode == "tensor" else scales[0]
+            return ScaledTensor(self.weights()[0], scale, self.recipe.mode)
+        return ScaledTensor(self.weights(), scales, self.recipe.mode)
 
     def _mark_parameters(self):
         """The attributes by which Megatron finds shards and leaves out hooks that would fire before the gradient is there."""
@@ -64,7 +96,8 @@ class ExpertParameters(torch.nn.Module):
 
     @torch.no_grad()
     def _fill_parameters(self):
-        for weight in self.weight if self.single_grouped_weight else self.weights():
+        fp8 = self.params_dtype in FP8  # which a checkpoint fills
+        for weight in [] if fp8 else self.weight if self.single_grouped_weight else self.weights():
             self.init_method(weight)
         for bias in self.biases():
             bias.zero_()
@@ -160,8 +193,15 @@ def shard_size(name, features, tp_size):
     return features // tp_size
 
 
-def parameter_dtype(params_dtype, dtype):
-    """The one of the two that is given; torch's default where neither is."""
+def scales_shape(mode, n, k):
+    """The shape of the scales of one [n, k] matrix."""
+    blocks = -(-k // 128)
+    shapes = {"tensor": (1,), "row": (n,), "block_128": (-(-n // 128), blocks), "mx": (n, -(-k // 32))}
+    return shapes[mode]
+
+
+def parameter_dtype(params_dtype, dtype, recipe=None):
+    """The one of the two that is given; torch's default where neither is. With a recipe it may be FP8."""
     for name, value in (("params_dtype", params_dtype), ("dtype", dtype)):
         if value is not None and not isinstance(value, torch.dtype):
             raise wrong_type(_OP, name, value, "a torch.dtype")
@@ -170,7 +210,10 @@ def parameter_dtype(params_dtype, dtype):
             _OP, "dtype", dtype, f"params_dtype = {params_dtype}, or only one of the two"
         )
     chosen = params_dtype or dtype or torch.get_default_dtype()
-    if chosen not in FLOATS:
+    if chosen in FP8 and recipe is None:
+        expected = "'block_128', 'row', 'tensor' or 'mx', because the weights are FP8"
+        raise wrong_value(_OP, "recipe", None, expected)
+    if chosen not in (*FLOATS, *FP8):
         raise wrong_value(_OP, "dtype" if dtype else "params_dtype", chosen, _FLOAT_NAMES)
     return chosen
 

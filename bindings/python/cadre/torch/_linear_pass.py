@@ -1,7 +1,7 @@
 """GroupedLinear's forward and backward with buffers of the caller's: out, dgrad_out, main_grad, delayed gradients.
 
 Everything is checked before anything is computed. The weights' gradients never pass through autograd here: they are
-written where they belong, so no second copy of them exists. torch.compile doesn't trace these passes, which live by what
+written where they belong, so no second copy of them exists. What is multiplied is in _linear_products.py. torch.compile doesn't trace these passes, which live by what
 they write outside the graph: it breaks the graph here, or with fullgraph=True says so.
 """
 
@@ -15,6 +15,7 @@ from . import _arguments, _dtypes, _main_grad, _memory, _operators
 from ._errors import renamed
 from ._functional import gmm, tgmm
 from ._linear_parameters import check_float, one_or_list
+from ._scaled import ScaledTensor
 
 _OP = "GroupedLinear"
 _DGRAD_WORDS = {"gmm": _OP, "lhs": "grad of y", "rhs": "weight", "out": "dgrad_out"}
@@ -79,15 +80,18 @@ class _Pass(torch.autograd.Function):
     def forward(ctx, module, weight_count, buffers, inp, splits, scales, *parameters):
         weights, biases = parameters[:weight_count], parameters[weight_count:]
         x = inp if inp.dim() == 2 else inp.reshape(-1, module.in_features)
-        x, weights = _arguments.autocast(x, list(weights))
+        needs = ctx.needs_input_grad[3], any(ctx.needs_input_grad[6 : 6 + weight_count])
+        ctx.products = module.products(buffers.is_first_microbatch)
+        lhs, rhs, kept = ctx.products.forward(x, weights, splits, needs)
         y = gmm(
-            x,
-            one_or_list(weights, module.single_grouped_weight),
+            lhs,
+            rhs,
             splits,
             transpose_rhs=True,
             bias=one_or_list(list(biases), module.single_grouped_bias) if biases else None,
             bias_scale=scales,
             out=buffers.out,
+            out_dtype=None if buffers.out is not None else module.output_dtype(x),
             tail="forbid"
             if module.strict_splits
             else "untouched"
@@ -97,27 +101,26 @@ class _Pass(torch.autograd.Function):
         ctx.module, ctx.buffers = module, buffers
         ctx.weight_count, ctx.bias_count = weight_count, len(biases)
         ctx.inp_shape, ctx.inp_dtype, ctx.inp_is_leaf = inp.shape, inp.dtype, inp.is_leaf
-        needs_weights = any(ctx.needs_input_grad[6 : 6 + weight_count])
-        ctx.save_for_backward(x if needs_weights else None, splits, scales, *weights, *biases)
+        ctx.save_for_backward(splits, scales, *biases, *kept)
         return y if buffers.out is None else y.detach()
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dy):
         module = ctx.module
-        x, splits, scales, *parameters = ctx.saved_tensors
-        weights, biases = parameters[: ctx.weight_count], parameters[ctx.weight_count :]
+        splits, scales, *saved = ctx.saved_tensors
+        biases, kept = saved[: ctx.bias_count], saved[ctx.bias_count :]
         needs_inp, _, needs_scales, *needs = ctx.needs_input_grad[3:]
         needs_weights, needs_biases = any(needs[: ctx.weight_count]), any(needs[ctx.weight_count :])
+        of_inp, of_weights = ctx.products.backward(dy, splits, kept, (needs_inp, needs_weights))
         wgrad = None
         if needs_weights:
-            wgrad = WeightGradient(module, x, dy, splits, ctx.buffers.is_first_microbatch)
+            wgrad = WeightGradient(module, *of_weights, splits, ctx.buffers.is_first_microbatch)
 
         dinp = dscales = None
         dbiases = [None] * ctx.bias_count
         if needs_inp:
-            rhs = one_or_list(list(weights), module.single_grouped_weight)
-            dinp = _input_gradient(ctx, dy, rhs, splits)
+            dinp = _input_gradient(ctx, *of_inp, splits)
         if needs_biases:
             dbias = _operators.bias_grad.call(
                 dy=dy,
@@ -140,12 +143,12 @@ class _Pass(torch.autograd.Function):
         return None, None, None, dinp, None, dscales, *dweights, *dbiases
 
 
-def _input_gradient(ctx, dy, weights, splits):
-    buffer = ctx.buffers.dgrad_out
+def _input_gradient(ctx, dy, weights, transpose_rhs, splits):
+    buffer, options = ctx.buffers.dgrad_out, {"transpose_rhs": transpose_rhs}
     if buffer is None:
-        return gmm(dy, weights, splits, out_dtype=ctx.inp_dtype).view(ctx.inp_shape)
+        return gmm(dy, weights, splits, out_dtype=ctx.inp_dtype, **options).view(ctx.inp_shape)
     try:
-        gmm(dy, weights, splits, out=buffer, tail="untouched")
+        gmm(dy, weights, splits, out=buffer, tail="untouched", **options)
     except (ValueError, TypeError, NotImplementedError) as error:
         raise renamed(error, _DGRAD_WORDS) from None
     # A leaf's .grad would otherwise be the buffer itself, which the next backward overwrites before it is added to.
@@ -156,7 +159,7 @@ def _input_gradient(ctx, dy, weights, splits):
 class WeightGradient:
     """dy^T @ x of every expert, still to be computed: what it is made of, and where it goes."""
 
-    def __init__(self, module, x, dy, splits, is_first_microbatch):
+    def __init__(self, module, dy, x, splits, is_first_microbatch):
         self.x, self.dy, self.splits = x, dy, splits
         self.versions = self._versions()
         self.main_grads = None
@@ -169,7 +172,8 @@ class WeightGradient:
             )
 
     def _versions(self):
-        return [tensor._version for tensor in (self.x, self.dy, self.splits)]
+        operands = (each.data if isinstance(each, ScaledTensor) else each for each in (self.x, self.dy))
+        return [tensor._version for tensor in (*operands, self.splits)]
 
     def results(self, module):
         """What autograd is to be given for the weights: their gradients, or nothing where main_grad has taken them."""

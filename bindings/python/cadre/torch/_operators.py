@@ -3,7 +3,7 @@ derivatives are in _autograd.py and _grouped_gemm.py."""
 
 import torch
 
-from .. import _structs
+from .. import _scaled, _structs
 from . import _arguments, _dtypes
 from ._schema import Operator
 
@@ -23,6 +23,10 @@ route = Operator("route")
 permute = Operator("permute")
 combine = Operator("combine")
 combine_grad = Operator("combine_grad", op="combine")
+quantize = Operator("quantize")
+dequantize = Operator("dequantize")
+amax = Operator("amax")
+weighted_activate_grad = Operator("weighted_activate_grad")
 moe_mlp = Operator("moe_mlp")
 moe_mlp_grad = Operator("moe_mlp_grad", op="moe_mlp")
 moe_mlp_grad_into = Operator("moe_mlp_grad_into", op="moe_mlp")
@@ -136,6 +140,85 @@ def _(a):
     if a.dweights_dtype is not None:
         results.append(a.dout.new_empty(a.slot_row.shape, dtype=a.dweights_dtype))
     return results
+
+
+def _blocks(size, mode):
+    """How many scales a mode with blocks has along a dim of this size."""
+    return -(-size // _scaled.BLOCKS[mode])
+
+
+def _scales_of_weights(mode, groups, n, k):
+    if mode == _scaled.MODES["tensor"]:
+        return (groups,)
+    if mode == _scaled.MODES["row"]:
+        return (groups, n)
+    return groups, n if mode == _scaled.MODES["mx"] else _blocks(n, mode), _blocks(k, mode)
+
+
+def _scales_of_rows(mode, m, k):
+    if mode == _scaled.MODES["tensor"]:
+        return (1,)
+    return (m,) if mode == _scaled.MODES["row"] else (m, _blocks(k, mode))
+
+
+def _column_shapes(mode, groups, m, k):
+    """Data and scales of a column-wise copy."""
+
+    def capacity(block):
+        with_rows = torch.sym_min(m, groups)
+        return (m + with_rows * (block - 1)) // block * block
+
+    if mode == _scaled.MODES["tensor"]:
+        scales = (1,)
+    elif mode == _scaled.MODES["row"]:
+        scales = (groups, k)
+    else:
+        block = _scaled.BLOCKS[mode]
+        scales = (capacity(block) // block, k)
+    return (k, capacity(_scaled.COLUMN_ALIGNMENT)), scales
+
+
+@quantize.fake
+def _(a):
+    groups = 1 if a.group_sizes is None else a.group_sizes.shape[0]
+    k = a.x.shape[-1] // (2 if a.activation >= _structs.SWIGLU else 1)
+    if a.x.dim() == 3:
+        groups, n, _ = a.x.shape
+        rows = (groups, n, k), _scales_of_weights(a.mode, groups, n, k)
+        columns = (groups, k, n), _scales_of_weights(a.mode, groups, k, n)
+    else:
+        _rank("quantize", "x", a.x, 2)
+        m = a.x.shape[0] if a.source_row is None else a.source_row.shape[0]
+        rows = (m, k), _scales_of_rows(a.mode, m, k)
+        columns = _column_shapes(a.mode, groups, m, k)
+    results = []
+    for wanted, (data, scales) in ((a.wants_rows, rows), (a.wants_columns, columns)):
+        if wanted:
+            results.append(a.x.new_empty(data, dtype=a.dtype))
+            results.append(a.x.new_empty(scales, dtype=a.scale_dtype))
+    return results
+
+
+@dequantize.fake
+def _(a):
+    shape = (a.num_rows, a.x.shape[0]) if a.columns else a.x.shape
+    return a.x.new_empty(shape, dtype=a.out_dtype)
+
+
+@amax.fake
+def _(a):
+    if a.x.dim() == 3:
+        shape = _scales_of_weights(a.mode, *a.x.shape)
+    else:
+        shape = _scales_of_rows(a.mode, *a.x.shape)
+    return a.x.new_empty(shape, dtype=torch.float32)
+
+
+@weighted_activate_grad.fake
+def _(a):
+    d_preact = torch.empty_like(a.preact, memory_format=torch.contiguous_format)
+    row_dot = [a.preact.new_empty(a.preact.shape[0], dtype=torch.float32)] if a.wants_row_dot else []
+    return [d_preact, *row_dot]
 
 
 def _preact_columns(a):

@@ -26,6 +26,10 @@ _OF_NAME = {
     **dict.fromkeys(("lhs_mode", "rhs_mode", "a_mode", "b_mode"), 0),
     # Of no operand; not empty, which would be taken for a list of tensors.
     "c_form": [0],
+    "activation": _structs.NO_ACTIVATION,
+    "clamp": [1.702, 7.0, 1.0],
+    "amax_floor": 0.0,
+    "num_rows": 0,
 }
 _OF_TYPE = {"bool": False, "List[Tensor]": []}
 

@@ -29,7 +29,16 @@ def description():
     return _shims.Shim(
         name="torch",
         sources=("cadre_torch.cc",),
-        headers=("bias_grad.h", "grouped_gemm.h", "grouped_view.h", "moe_mlp.h", "row_ops.h", "scales_view.h", "views.h"),
+        headers=(
+            "bias_grad.h",
+            "grouped_gemm.h",
+            "grouped_view.h",
+            "moe_mlp.h",
+            "quantize.h",
+            "row_ops.h",
+            "scales_view.h",
+            "views.h",
+        ),
         framework=f"torch-{torch.__version__}",
         flags=(f"-DTORCH_TARGET_VERSION={TARGET_VERSION}", f"-isystem{root / 'include'}"),
         libraries=(f"-L{root / 'lib'}", "-Wl,--no-as-needed", "-ltorch_cpu", "-ldl"),
