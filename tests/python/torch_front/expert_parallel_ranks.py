@@ -1,7 +1,7 @@
 """What one rank of a test of expert parallelism runs: python expert_parallel_ranks.py RANK RANKS FOLDER CASE...
 
 Each case is a function of a Here, and runs on all ranks at once. What went wrong on a rank is written to FOLDER/RANK.json.
-Cases are in expert_parallel_cases.py and expert_parallel_training.py; the processes are started by run_ranks().
+Cases are in expert_parallel_cases.py, _training.py and _stand_ins.py; the processes are started by run_ranks().
 """
 
 import json
@@ -30,9 +30,11 @@ class Here:
 
 def cases():
     import expert_parallel_cases
+    import expert_parallel_stand_ins
     import expert_parallel_training
 
-    return {**expert_parallel_cases.CASES, **expert_parallel_training.CASES}
+    modules = expert_parallel_cases, expert_parallel_training, expert_parallel_stand_ins
+    return {name: case for module in modules for name, case in module.CASES.items()}
 
 
 def run_ranks(ranks, names, folder, limit_s=LIMIT_S):

@@ -4,15 +4,19 @@ docs/expert-parallel.md has the contract. Collectives are torch's, or those of a
 """
 
 from ._capacity import Capacity
+from ._deep_ep import DeepEP
 from ._exchange import AllToAll, Dispatched, Exchange
 from ._layer import ExpertParallelMLP
 from ._style import ExpertParallel
+from ._symmetric import SymmetricMemory
 
 __all__ = [
     "AllToAll",
     "Capacity",
+    "DeepEP",
     "Dispatched",
     "Exchange",
     "ExpertParallel",
     "ExpertParallelMLP",
+    "SymmetricMemory",
 ]

@@ -77,6 +77,22 @@ def agree(op, group, facts):
                 raise wrong_value(op, f"{name} on rank {rank}", theirs[name], expected)
 
 
+def agree_on(exchange, facts, device):
+    """Compares a call's facts for an exchange that does so once for each of them: the host reads them, so never in a capture."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            f"{exchange.op}: the first call with these shapes and types is captured, expected one "
+            "before the capture: the ranks compare them on the host"
+        )
+    mine = torch.tensor(facts, device=device)
+    everybody = [torch.empty_like(mine) for _ in range(exchange.ranks)]
+    dist.all_gather(everybody, mine, group=exchange.group)
+    everybody = torch.stack(everybody).tolist()
+    if not facts[0]:
+        compare(exchange.op, everybody, exchange.rank)
+        exchange._agreed.add(facts)
+
+
 def facts_of(x, expert_ids, weights, needs, refused):
     """FACTS as numbers. `needs`: which of _GRADIENTS are wanted; `refused`: whether this rank can't go on."""
     if refused:

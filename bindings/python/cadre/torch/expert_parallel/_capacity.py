@@ -1,7 +1,6 @@
 """The capacity exchange: as many rows for every rank, whatever the router chose, so that the host needs to know nothing."""
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 
 from ..._errors import wrong_type, wrong_value
@@ -52,7 +51,7 @@ class Capacity(Exchange):
         facts = tuple(_agreement.facts_of(x, expert_ids, weights, needs, refused is not None))
         # Later calls of the others don't compare: a rank that refuses one raises alone.
         if facts not in self._agreed and not (refused and self._agreed):
-            self._agree(facts, _agreement.device_of(x, self.group))
+            _agreement.agree_on(self, facts, _agreement.device_of(x, self.group))
         if refused is not None:
             raise refused
         constants = self._constants_on(x.device)
@@ -95,20 +94,6 @@ class Capacity(Exchange):
         source_row.scatter_(0, torch.where(has_row, block_row, nowhere), token)
         slot_row = torch.where(has_row, block_row, -1).view(expert_ids.shape)
         return Routing(home.group_sizes, source_row[:nowhere], slot_row), dropped
-
-    def _agree(self, facts, device):
-        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            raise RuntimeError(
-                f"{self.op}: the first call with these shapes and types is captured, expected one "
-                "before the capture: the ranks compare them on the host"
-            )
-        mine = torch.tensor(facts, device=device)
-        everybody = [torch.empty_like(mine) for _ in range(self.ranks)]
-        dist.all_gather(everybody, mine, group=self.group)
-        everybody = torch.stack(everybody).tolist()
-        if not facts[0]:
-            _agreement.compare(self.op, everybody, self.rank)
-            self._agreed.add(facts)
 
     def _constants_on(self, device):
         if device not in self._constants:
