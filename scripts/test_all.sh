@@ -15,7 +15,7 @@ framework_version() {
   scripts/test_framework_version.sh "$1" "$2"
 }
 
-step "tests inside other frameworks, slow ones too" env PYTEST_ADDOPTS=--slow make test FRONTS="torch jax tokamax transformers megatron torchtitan"
+step "tests inside other frameworks, slow ones too" env PYTEST_ADDOPTS=--slow make test FRONTS="torch jax tokamax transformers megatron torchtitan types"
 step "torch 2.11.0" framework_version torch 2.11.0 3.10
 step "jax 0.11.2" framework_version jax 0.11.2 3.12
 step "browser" make test-browser

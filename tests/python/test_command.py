@@ -68,6 +68,22 @@ def test_info_names_version_library_and_backends(capsys):
     assert found["cpu_kernel"].startswith("cpu/")
     code, out, _ = run(capsys, "info")
     assert code == 0 and out.startswith(f"cadre {cadre.__version__}, ")
+    cadre.show_versions()
+    assert capsys.readouterr().out == out
+    for line in ("Python ", "System ", "CPU ", "GPU ", "Backends, ", "Environment"):
+        assert f"\n{line}" in out
+
+
+def test_info_shows_what_nvidia_smi_says(capsys, tmp_path, monkeypatch):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'NVIDIA H200, 9.0, 143771 MiB, 580.65.06'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    _, out, _ = run(capsys, "info")
+    assert "\nGPU NVIDIA H200, compute capability 9.0, 143771 MiB, driver 580.65.06\n" in out
+    tool.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
+    _, out, _ = run(capsys, "info")
+    assert "\nGPU none" in out
 
 
 @pytest.mark.parametrize("op", verify.OPS)

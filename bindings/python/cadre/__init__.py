@@ -1,6 +1,11 @@
 """cadre: grouped matrix multiplication for mixture-of-experts models.
 
-`import cadre` gives the NumPy front; `import cadre.torch` the PyTorch one.
+`import cadre` gives the NumPy front: gmm, tgmm, grouped_gemm, bias_grad and pack_weights. `import cadre.torch` gives the
+PyTorch front, `import cadre.jax` that of JAX. `cadre.show_versions()` prints what a bug report needs; the command `cadre`
+(`cadre --help`) compares, verifies and explains. help(cadre.gmm) shows shapes and an example.
+
+What is wrong with an argument is a ValueError or a TypeError that names op, argument, expected and received. A problem that
+no kernel takes is a NotImplementedError, a failure of the library a RuntimeError.
 """
 
 try:
@@ -9,6 +14,7 @@ try:
     from ._numpy import bias_grad, gmm, grouped_gemm, tgmm
     from ._pack import PackedWeights, pack_weights
     from ._scaled import ScaledTensor
+    from ._versions import show_versions
 except ImportError as error:
     from . import _command
 
@@ -24,5 +30,6 @@ __all__ = [
     "gmm",
     "grouped_gemm",
     "pack_weights",
+    "show_versions",
     "tgmm",
 ]

@@ -4,6 +4,8 @@ Search order: the file that CADRE_LIBRARY names, then lib/libcadre.so inside the
 the first import.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import threading
@@ -108,14 +110,18 @@ def _load(path):
 
 path = _find()
 library = _load(path)
-version = library.cadre_version().decode()
+version: str = library.cadre_version().decode()
 
 _context = None
 _context_lock = threading.Lock()
 
 
-def backends():
-    """The library's backends, in the order they are tried."""
+def backends() -> tuple[str, ...]:
+    """The library's backends, in the order they are tried.
+
+    >>> "cpu" in cadre.backends()
+    True
+    """
     return tuple(library.cadre_backends().decode().split(", "))
 
 

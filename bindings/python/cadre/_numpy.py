@@ -1,12 +1,18 @@
 """The NumPy front: gmm, tgmm, grouped_gemm and bias_grad on the CPU. Inputs may also be DLPack tensors; results are NumPy arrays."""
 
+from __future__ import annotations
+
 from ctypes import byref
+from typing import Any, SupportsIndex, overload
 
 import numpy
+from numpy.typing import DTypeLike, NDArray
 
 from . import _dtypes, _options, _pack, _scaled, _structs, _views
 from ._errors import wrong_value
 from ._library import check, context, library, new
+from ._pack import PackedWeights
+from ._types import Array, Arrays, Operand, Operands, Out, Precision, Scalars, Sizes, Tail
 from ._views import reference
 
 
@@ -57,25 +63,25 @@ def _fill_scalars(op, args, alpha, beta, accumulate):
 
 
 def gmm(
-    lhs,
-    rhs,
-    group_sizes,
+    lhs: Operand,
+    rhs: Operands,
+    group_sizes: Sizes,
     *,
-    transpose_rhs=False,
-    alpha=None,
-    bias=None,
-    bias_scale=None,
-    row_scale=None,
-    out=None,
-    out_dtype=None,
-    c=None,
-    beta=None,
-    accumulate=False,
-    tail="zero",
-    group_offset=0,
-    precision="default",
-    packed_rhs=None,
-):
+    transpose_rhs: bool = False,
+    alpha: Scalars | None = None,
+    bias: Arrays | None = None,
+    bias_scale: Array | None = None,
+    row_scale: Array | None = None,
+    out: Out | None = None,
+    out_dtype: DTypeLike | None = None,
+    c: Arrays | None = None,
+    beta: Scalars | None = None,
+    accumulate: bool = False,
+    tail: Tail = "zero",
+    group_offset: SupportsIndex = 0,
+    precision: Precision = "default",
+    packed_rhs: PackedWeights | None = None,
+) -> Out:
     """out[r] = row_scale[r] * (alpha_g * (lhs[r] @ rhs[g]) + bias_scale[r] * bias[g]) + beta_g * c[r], g the group of row r.
 
     lhs [m, k]; rhs [g, k, n] (or [g, n, k] with transpose_rhs), one array or a list of g matrices; group_sizes: integers,
@@ -84,6 +90,11 @@ def gmm(
     or "forbid". With group_offset, rhs holds only the groups group_offset ... group_offset + g - 1 of group_sizes.
     packed_rhs is what pack_weights made of rhs. FP8 operands are ScaledTensors, both of them.
     Returns out, [m, n]: the array given as `out`, or a new one of out_dtype.
+
+    >>> lhs, rhs = np.ones((6, 4)), np.ones((3, 4, 5))
+    >>> rhs[2] *= 10
+    >>> cadre.gmm(lhs, rhs, [2, 0, 4])[:, 0]  # two rows for group 0, none for group 1, four for group 2
+    array([ 4.,  4., 40., 40., 40., 40.])
     """
     op = "gmm"
     transpose_rhs = _options.flag(op, "transpose_rhs", transpose_rhs)
@@ -107,17 +118,18 @@ def gmm(
         dtype = _output_dtype(op, ("lhs", "rhs"), lhs_view.dtype, rhs_view.dtype, out_dtype)
         # With beta the library keeps rows that no group covers, so they must hold something.
         make = numpy.zeros if c is not None else numpy.empty
-        out = make((lhs_view.shape[0], n), dtype)
+        result: Any = make((lhs_view.shape[0], n), dtype)
     elif out_dtype is not None:
         raise wrong_value(op, "out_dtype", out_dtype, "None because out is given")
     else:
         _views.outputs(op, "out", out)
+        result = out
 
     args = new(_structs.GmmArgs)
     args.lhs = reference(lhs_view)
     args.rhs = reference(rhs_view)
     args.group_sizes = sizes  # a copy of the struct: `sizes` itself keeps the integers alive
-    args.out = reference(_views.grouped(op, "out", out, "[m, n]", _dtypes.RESULTS))
+    args.out = reference(_views.grouped(op, "out", result, "[m, n]", _dtypes.RESULTS))
     args.transpose_rhs = transpose_rhs
     args.tail = _options.tail(op, tail)
     _fill_scalars(op, args, alpha, beta, accumulate)
@@ -130,29 +142,33 @@ def gmm(
     args.lhs_scales, args.rhs_scales = lhs_scales, rhs_scales
     args.options = reference(_call_options(op, precision))
     check(library.cadre_gmm(context(), byref(args)))
-    return out
+    return result
 
 
 def tgmm(
-    lhs,
-    rhs,
-    group_sizes,
+    lhs: Operand,
+    rhs: Operand,
+    group_sizes: Sizes,
     *,
-    num_groups=None,
-    alpha=None,
-    out=None,
-    out_dtype=None,
-    c=None,
-    beta=None,
-    accumulate=False,
-    group_offset=0,
-    precision="default",
-):
+    num_groups: SupportsIndex | None = None,
+    alpha: Scalars | None = None,
+    out: Out | None = None,
+    out_dtype: DTypeLike | None = None,
+    c: Arrays | None = None,
+    beta: Scalars | None = None,
+    accumulate: bool = False,
+    group_offset: SupportsIndex = 0,
+    precision: Precision = "default",
+) -> Out:
     """out[i] = alpha_i * (lhs[rows of group i]^T @ rhs[rows of group i]) + beta_i * c[i]: the weight gradient of gmm.
 
     lhs [m, k], rhs [m, n]. Returns out, [g, k, n], where g is num_groups (default: every group of group_sizes from
     group_offset on). `out` may be one array or a list of g matrices; an empty group gives beta_i * c[i], else zeros.
     FP8 operands are ScaledTensors, and column-wise copies unless their mode is "tensor".
+
+    >>> lhs, rhs = np.ones((6, 4)), np.ones((6, 5))
+    >>> cadre.tgmm(lhs, rhs, [2, 0, 4])[:, 0, 0]
+    array([2., 0., 4.])
     """
     op = "tgmm"
     lhs_scales = _scaled.reference(op, "lhs", lhs)
@@ -171,7 +187,7 @@ def tgmm(
         groups = _local_groups(op, num_groups, group_offset, sizes.count)
         dtype = _output_dtype(op, ("lhs", "rhs"), lhs_view.dtype, rhs_view.dtype, out_dtype)
         k, n = (view.shape[0 if copy else 1] for view, copy in zip((lhs_view, rhs_view), columns))
-        out = numpy.empty((groups, k, n), dtype)
+        result: Any = numpy.empty((groups, k, n), dtype)
     elif out_dtype is not None or num_groups is not None:
         argument = "num_groups" if out_dtype is None else "out_dtype"
         raise wrong_value(
@@ -182,12 +198,13 @@ def tgmm(
         )
     else:
         _views.outputs(op, "out", out)
+        result = out
 
     args = new(_structs.TgmmArgs)
     args.lhs = reference(lhs_view)
     args.rhs = reference(rhs_view)
     args.group_sizes = sizes
-    args.out = reference(_views.grouped(op, "out", out, "[g, k, n]", _dtypes.RESULTS))
+    args.out = reference(_views.grouped(op, "out", result, "[g, k, n]", _dtypes.RESULTS))
     _fill_scalars(op, args, alpha, beta, accumulate)
     args.c = reference(_views.optional_grouped(op, "c", c, "[g, k, n]", _dtypes.RESULTS))
     args.group_offset = group_offset
@@ -195,28 +212,33 @@ def tgmm(
     args.lhs_columns, args.rhs_columns = columns
     args.options = reference(_call_options(op, precision))
     check(library.cadre_tgmm(context(), byref(args)))
-    return out
+    return result
 
 
 def grouped_gemm(
-    a,
-    b,
+    a: Operands,
+    b: Operands,
     *,
-    transa=False,
-    transb=False,
-    alpha=None,
-    beta=None,
-    c=None,
-    d=None,
-    accumulate=False,
-    out_dtype=None,
-    precision="default",
-):
+    transa: bool = False,
+    transb: bool = False,
+    alpha: Scalars | None = None,
+    beta: Scalars | None = None,
+    c: Arrays | None = None,
+    d: Out | None = None,
+    accumulate: bool = False,
+    out_dtype: DTypeLike | None = None,
+    precision: Precision = "default",
+) -> Out:
     """D_i = alpha_i * op(A_i) @ op(B_i) + beta_i * C_i, where op transposes if transa (transb) is set.
 
     a, b, c and d are 3-D arrays or lists of matrices, in which each group has its own m, n and k. Returns d, or a new
     result of out_dtype: one array where a and b are arrays, else a list. beta and accumulate add c, or what d holds.
     FP8 operands are ScaledTensors.
+
+    >>> a = [np.ones((2, 3)), np.ones((4, 5))]
+    >>> b = [np.ones((3, 6)), np.ones((5, 1))]
+    >>> [d.shape for d in cadre.grouped_gemm(a, b, alpha=0.5)]
+    [(2, 6), (4, 1)]
     """
     op = "grouped_gemm"
     a_scales, b_scales = _scaled.reference(op, "a", a), _scaled.reference(op, "b", b)
@@ -227,22 +249,23 @@ def grouped_gemm(
         if c is None and (accumulate or beta is not None):
             raise wrong_value(op, "c", None, "matrices, because accumulate or beta adds them")
         dtype = _output_dtype(op, ("a", "b"), a_view.dtype, b_view.dtype, out_dtype)
-        d = _new_products(op, (a, b), (a_view, b_view), (transa, transb), dtype)
+        result: Any = _new_products(op, (a, b), (a_view, b_view), (transa, transb), dtype)
     elif out_dtype is not None:
         raise wrong_value(op, "out_dtype", out_dtype, "None because d is given")
     else:
         _views.outputs(op, "d", d)
+        result = d
 
     args = new(_structs.GroupedGemmArgs)
     args.a, args.b = reference(a_view), reference(b_view)
     args.c = reference(None if c is None else _views.matrices(op, "c", c, _dtypes.RESULTS))
-    args.d = reference(_views.matrices(op, "d", d, _dtypes.RESULTS, written=True))
+    args.d = reference(_views.matrices(op, "d", result, _dtypes.RESULTS, written=True))
     args.transa, args.transb = transa, transb
     args.a_scales, args.b_scales = a_scales, b_scales
     _fill_scalars(op, args, alpha, beta, accumulate)
     args.options = reference(_call_options(op, precision))
     check(library.cadre_grouped_gemm(context(), byref(args)))
-    return d
+    return result
 
 
 def _new_products(op, operands, views, transposed, dtype):
@@ -262,22 +285,56 @@ def _new_products(op, operands, views, transposed, dtype):
     return numpy.empty((a_view.num_groups, m, n), dtype)
 
 
+@overload
 def bias_grad(
-    dy,
-    group_sizes,
+    dy: Array,
+    group_sizes: Sizes,
     *,
-    bias=None,
-    bias_scale=None,
-    num_groups=None,
-    out=None,
-    accumulate=False,
-    group_offset=0,
-):
+    bias: None = None,
+    bias_scale: Array | None = None,
+    num_groups: SupportsIndex | None = None,
+    out: Out | None = None,
+    accumulate: bool = False,
+    group_offset: SupportsIndex = 0,
+) -> Out: ...
+
+
+@overload
+def bias_grad(
+    dy: Array,
+    group_sizes: Sizes,
+    *,
+    bias: Arrays,
+    bias_scale: Array | None = None,
+    num_groups: SupportsIndex | None = None,
+    out: Out | None = None,
+    accumulate: bool = False,
+    group_offset: SupportsIndex = 0,
+) -> tuple[Out, NDArray[Any]]: ...
+
+
+def bias_grad(
+    dy: Array,
+    group_sizes: Sizes,
+    *,
+    bias: Arrays | None = None,
+    bias_scale: Array | None = None,
+    num_groups: SupportsIndex | None = None,
+    out: Out | None = None,
+    accumulate: bool = False,
+    group_offset: SupportsIndex = 0,
+) -> Any:
     """The gradients of gmm's bias and bias_scale from dy [m, n], the gradient of its output.
 
     Returns dbias [g, n], dbias[i] = sum of bias_scale[r] * dy[r] over group i's rows; where `bias` [g, n] is given,
     returns (dbias, dbias_scale [m]) with dbias_scale[r] = dot(dy[r], bias[g]), zero in rows that no group covers.
     `out` takes dbias, and with `accumulate` has it added. Results have dy's dtype.
+
+    >>> dy = np.ones((6, 2))
+    >>> cadre.bias_grad(dy, [2, 0, 4])
+    array([[2., 2.],
+           [0., 0.],
+           [4., 4.]])
     """
     op = "bias_grad"
     dy_view = _views.tensor(op, "dy", dy, _dtypes.FLOATS)
@@ -293,21 +350,22 @@ def bias_grad(
             groups = bias_view.num_groups
         else:
             groups = _local_groups(op, num_groups, group_offset, sizes.count)
-        out = numpy.empty((groups, dy_view.shape[1]), dtype)
+        dbias: Any = numpy.empty((groups, dy_view.shape[1]), dtype)
     elif num_groups is not None:
         raise wrong_value(op, "num_groups", num_groups, "None because out is given")
     else:
         _views.output(op, "out", out)
+        dbias = out
     dbias_scale = None if bias is None else numpy.empty(dy_view.shape[0], dtype)
 
     args = new(_structs.BiasGradArgs)
     args.dy = reference(dy_view)
     args.group_sizes = sizes
-    args.dbias = reference(_views.grouped(op, "out", out, "[g, n]", _dtypes.FLOATS, vectors=True))
+    args.dbias = reference(_views.grouped(op, "out", dbias, "[g, n]", _dtypes.FLOATS, vectors=True))
     args.dbias_scale = reference(_views.vector(op, "dbias_scale", dbias_scale))
     args.bias = reference(bias_view)
     args.bias_scale = reference(_views.vector(op, "bias_scale", bias_scale))
     args.accumulate = _options.flag(op, "accumulate", accumulate)
     args.group_offset = group_offset
     check(library.cadre_bias_grad(context(), byref(args)))
-    return out if bias is None else (out, dbias_scale)
+    return dbias if bias is None else (dbias, dbias_scale)

@@ -1,31 +1,36 @@
 """pack_weights for the NumPy front: weights in the order in which this machine's kernels read them, packed once."""
 
+from __future__ import annotations
+
 import weakref
 from ctypes import byref, c_void_p
+
+from numpy.typing import DTypeLike
 
 from . import _dtypes, _options, _structs, _views
 from ._errors import wrong_type
 from ._library import check, context, library, new
+from ._types import Arrays
 from ._views import reference
 
 
 class PackedWeights:
     """A packed copy of weights: what pack_weights returns and gmm takes as packed_rhs."""
 
-    def __init__(self, handle):
+    def __init__(self, handle: c_void_p) -> None:
         self._handle = handle
         self._destroy = weakref.finalize(self, library.cadre_packed_weights_destroy, handle)
 
     @property
-    def size_bytes(self):
+    def size_bytes(self) -> int:
         return library.cadre_packed_weights_size_bytes(self._handle)
 
     @property
-    def kernel(self):
+    def kernel(self) -> str:
         """The kernel it is packed for ("avx512_bf16"); a call that gets another one reads the weights themselves."""
         return library.cadre_packed_weights_kernel(self._handle).decode()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<cadre.PackedWeights for {self.kernel}, {self.size_bytes} bytes>"
 
 
@@ -42,12 +47,23 @@ def _dtype(argument, dtype):
     return code
 
 
-def pack_weights(rhs, *, transpose_rhs=False, lhs_dtype=None, out_dtype=None):
+def pack_weights(
+    rhs: Arrays,
+    *,
+    transpose_rhs: bool = False,
+    lhs_dtype: DTypeLike | None = None,
+    out_dtype: DTypeLike | None = None,
+) -> PackedWeights:
     """Packs weights for inference on the CPU: gmm(lhs, rhs, group_sizes, packed_rhs=pack_weights(rhs)).
 
     rhs [g, k, n] (or [g, n, k] with transpose_rhs), one array or a list of g matrices. lhs_dtype is the type of the lhs
     that it will meet (default: that of rhs), out_dtype that of the result (default: what gmm gives for the two). The
     result has the same bits as without, and costs a second copy of the weights.
+
+    >>> lhs, rhs = np.ones((6, 4), np.float32), np.ones((3, 4, 5), np.float32)
+    >>> packed = cadre.pack_weights(rhs)
+    >>> np.array_equal(cadre.gmm(lhs, rhs, [2, 0, 4], packed_rhs=packed), cadre.gmm(lhs, rhs, [2, 0, 4]))
+    True
     """
     op = "pack_weights"
     transpose_rhs = _options.flag(op, "transpose_rhs", transpose_rhs)

@@ -26,18 +26,24 @@ class ScaledTensor:
     Weights stored [g, k, n] have the last two dims of block and mx scales exchanged. Any strides do.
     columns: data is the column-wise copy that quantize makes for tgmm, [k, capacity], with scales along the rows of each
     group (docs/fp8.md has the layout).
+
+    >>> import ml_dtypes
+    >>> lhs = cadre.ScaledTensor(np.ones((6, 4), ml_dtypes.float8_e4m3fn), np.full(6, 0.5, np.float32), "row")
+    >>> rhs = cadre.ScaledTensor(np.ones((3, 4, 5), ml_dtypes.float8_e4m3fn), np.ones((3, 5), np.float32), "row")
+    >>> cadre.gmm(lhs, rhs, [2, 0, 4])[0, 0]
+    2
     """
 
     __slots__ = ("columns", "data", "mode", "scales")
 
-    def __init__(self, data: Any, scales: Any, mode: str, *, columns: bool = False):
+    def __init__(self, data: Any, scales: Any, mode: str, *, columns: bool = False) -> None:
         if mode not in MODES:
             raise wrong_value("ScaledTensor", "mode", repr(mode), " or ".join(map(repr, MODES)))
         if not isinstance(columns, bool):
             raise wrong_type("ScaledTensor", "columns", columns, "a bool")
         self.data, self.scales, self.mode, self.columns = data, scales, mode, columns
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         shape = getattr(self.data, "shape", None)
         what = f"{len(self.data)} matrices" if shape is None else f"shape={tuple(shape)}"
         copy = ", columns=True" if self.columns else ""

@@ -1,5 +1,7 @@
 """Loads cadre_jax.so and registers its handlers with XLA, at the first lowering."""
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import threading
@@ -57,18 +59,22 @@ def load():
         return _load()
 
 
-def register():
+def register() -> None:
     """Makes the handlers known to XLA; a second call does nothing.
 
     Tracing a call of cadre does this by itself. Only a process that runs a program without tracing it needs it: one that
     was exported (jax.export) or compiled elsewhere.
+
+    >>> cadre.jax.register()
     """
     load()
 
 
-def check():
+def check() -> None:
     """Waits for the GPU and raises ValueError if a call met bad group sizes or offsets there.
 
     On a CPU bad sizes raise in the call itself, so there is nothing to report.
+
+    >>> cadre.jax.check()
     """
     _library.check(load().cadre_jax_check())

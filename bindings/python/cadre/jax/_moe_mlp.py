@@ -1,41 +1,46 @@
 """moe_mlp and grouped_mlp: the experts of a layer as one call of the core's, with their derivatives."""
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
 from .. import _dtypes, _options, _structs
+from .._types import ActivationName
 from . import _arguments, _named
 from ._layer import FIXED, OPTIONAL, moe_mlp_p, route_p
 from ._layer_composed import is_gated
 from ._ops import gmm_of
 from ._primitives import unify
+from ._types import ArrayLike, Precision, Sizes
 
 _OP = "moe_mlp"
 
 
 @_named.scope
 def moe_mlp(
-    x,
-    expert_ids,
-    weights,
-    w13,
-    w2,
+    x: ArrayLike,
+    expert_ids: ArrayLike,
+    weights: ArrayLike | None,
+    w13: ArrayLike,
+    w2: ArrayLike,
     *,
-    bias13=None,
-    bias2=None,
-    activation="swiglu",
-    interleaved=False,
-    alpha=1.702,
-    limit=7.0,
-    up_offset=1.0,
-    transposed=False,
-    weights_on_input=False,
-    num_experts=None,
-    group_offset=None,
-    precision=None,
-):
+    bias13: ArrayLike | None = None,
+    bias2: ArrayLike | None = None,
+    activation: ActivationName = "swiglu",
+    interleaved: bool = False,
+    alpha: float = 1.702,
+    limit: float = 7.0,
+    up_offset: float = 1.0,
+    transposed: bool = False,
+    weights_on_input: bool = False,
+    num_experts: int | None = None,
+    group_offset: ArrayLike | None = None,
+    precision: Precision = None,
+) -> jax.Array:
     """out[t] = sum over j of weights[t, j] * expert(x[t]), for the experts expert_ids[t, j].
 
     x: [t, h]. expert_ids: [t, top_k] of integers; ids that no expert has are dropped. weights: [t, top_k], or None for 1.
@@ -49,6 +54,11 @@ def moe_mlp(
 
     Rows of an expert are in token order, slots are summed in order in f32. x, weights and the parameters are differentiable, in
     both modes and any number of times. For reverse mode x, the pre-activation [t * top_k, 2i] and the routing are kept.
+
+    >>> x, ids = jnp.ones((7, 4)), jnp.zeros((7, 2), jnp.int32).at[:, 1].set(2)  # experts 0 and 2
+    >>> w13, w2 = jnp.ones((3, 10, 4)), jnp.ones((3, 4, 5))
+    >>> cadre.jax.moe_mlp(x, ids, jnp.full((7, 2), 0.5), w13, w2).shape
+    (7, 4)
     """
     x = _arguments.floats(_OP, "x", x, ("t", "h"))
     ids = _arguments.as_array(_OP, "expert_ids", expert_ids)
@@ -154,13 +164,17 @@ def _gate_of(function):
 
 @_named.scope
 def grouped_mlp(
-    x, gate_up, down, group_sizes, *, activation=jax.nn.silu, group_offset=None, precision=None
-):
+    x: ArrayLike, gate_up: ArrayLike, down: ArrayLike, group_sizes: Sizes, *, activation: Callable[[jax.Array], jax.Array] = jax.nn.silu, group_offset: ArrayLike | None = None, precision: Precision = None
+) -> jax.Array:
     """The experts' gated MLP of rows sorted by expert: h = x @ gate_up, out = (activation(gate) * up) @ down.
 
     gate_up: [g, k, 2h], the gate's columns first. down: [g, h, k_out]. With jax.nn.silu or jax.nn.gelu (also
     functools.partial(jax.nn.gelu, approximate=False)), one float type and k_out = k it is one call, for whose gradients x and
     the pre-activation are kept; else two products with the activation between them.
+
+    >>> gate_up, down = jnp.ones((3, 4, 10)), jnp.ones((3, 5, 4))
+    >>> cadre.jax.grouped_mlp(jnp.ones((6, 4)), gate_up, down, jnp.array([2, 0, 4])).shape
+    (6, 4)
     """
     op = "grouped_mlp"
     _arguments.function(op, "activation", activation)

@@ -1,30 +1,38 @@
 """gmm, tgmm, bias_grad and grouped_linear."""
 
+from __future__ import annotations
+
+import jax
 import jax.numpy as jnp
 
 from . import _arguments, _groups, _named
 from ._primitives import bias_grad_p, gmm_p, tgmm_p, unify
+from ._types import ArrayLike, DTypeLike, Precision, Sizes
 
 
 @_named.scope
 def gmm(
-    lhs,
-    rhs,
-    group_sizes,
-    transpose_rhs=False,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: Sizes,
+    transpose_rhs: bool = False,
     *,
-    bias=None,
-    group_offset=None,
-    existing_out=None,
-    preferred_element_type=None,
-    precision=None,
-):
+    bias: ArrayLike | None = None,
+    group_offset: ArrayLike | None = None,
+    existing_out: ArrayLike | None = None,
+    preferred_element_type: DTypeLike | None = None,
+    precision: Precision = None,
+) -> jax.Array:
     """out[r] = lhs[r] @ rhs[group(r)] (+ bias[group(r)]).
 
     lhs: [m, k]. rhs: [g, k, n], or [g, n, k] with transpose_rhs. group_sizes: integers, one for each group; their sum
     may be below m, and rows behind it are zero. bias: [g, n].
     group_offset: with it, group_sizes may describe more groups than rhs holds, and rhs[0] is group group_offset; rows of
     groups that rhs doesn't hold are zero. existing_out: [m, n]; rows of rhs's groups are replaced, all others are kept.
+
+    >>> lhs, rhs = jnp.ones((6, 4)), jnp.ones((3, 4, 5))
+    >>> cadre.jax.gmm(lhs, rhs, jnp.array([2, 0, 3]))[:, 0]  # the last row has no group
+    Array([4., 4., 4., 4., 4., 0.], dtype=float32)
     """
     return gmm_of(
         "gmm",
@@ -89,20 +97,24 @@ def gmm_of(
 
 @_named.scope
 def tgmm(
-    lhs,
-    rhs,
-    group_sizes,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: Sizes,
     *,
-    group_offset=None,
-    num_groups=None,
-    existing_out=None,
-    preferred_element_type=None,
-    precision=None,
-):
+    group_offset: ArrayLike | None = None,
+    num_groups: int | None = None,
+    existing_out: ArrayLike | None = None,
+    preferred_element_type: DTypeLike | None = None,
+    precision: Precision = None,
+) -> jax.Array:
     """out[i] = lhs[rows of group i]^T @ rhs[rows of group i]: the gradient of gmm's rhs.
 
     lhs: [m, k]. rhs: [m, n]. num_groups: how many groups the result has, from group_offset on (default: all of
     group_sizes). existing_out: [g, k, n], added to the result. An empty group gives zeros.
+
+    >>> lhs, rhs = jnp.ones((6, 4)), jnp.ones((6, 5))
+    >>> cadre.jax.tgmm(lhs, rhs, jnp.array([2, 0, 4]))[:, 0, 0]
+    Array([2., 0., 4.], dtype=float32)
     """
     return tgmm_of(
         "tgmm",
@@ -160,8 +172,19 @@ def tgmm_of(
 
 
 @_named.scope
-def bias_grad(dy, group_sizes, *, group_offset=None, num_groups=None, preferred_element_type=None):
-    """out[i] = the sum of dy's rows of group i: the gradient of gmm's bias. dy: [m, n]."""
+def bias_grad(
+    dy: ArrayLike,
+    group_sizes: Sizes,
+    *,
+    group_offset: ArrayLike | None = None,
+    num_groups: int | None = None,
+    preferred_element_type: DTypeLike | None = None,
+) -> jax.Array:
+    """out[i] = the sum of dy's rows of group i: the gradient of gmm's bias. dy: [m, n].
+
+    >>> cadre.jax.bias_grad(jnp.ones((6, 2)), jnp.array([2, 0, 4]))[:, 0]
+    Array([2., 0., 4.], dtype=float32)
+    """
     op = "bias_grad"
     dy = _arguments.floats(op, "dy", dy, ("m", "n"))
     sizes = _arguments.group_sizes_vector(op, group_sizes)
@@ -179,17 +202,22 @@ def bias_grad(dy, group_sizes, *, group_offset=None, num_groups=None, preferred_
 
 @_named.scope
 def grouped_linear(
-    x,
-    weight,
-    group_sizes,
-    bias=None,
+    x: ArrayLike,
+    weight: ArrayLike,
+    group_sizes: Sizes,
+    bias: ArrayLike | None = None,
     *,
-    transpose_weight=True,
-    group_offset=None,
-    preferred_element_type=None,
-    precision=None,
-):
-    """x[r] @ weight[group(r)]^T + bias[group(r)]. weight: [g, n, k], or [g, k, n] with transpose_weight=False."""
+    transpose_weight: bool = True,
+    group_offset: ArrayLike | None = None,
+    preferred_element_type: DTypeLike | None = None,
+    precision: Precision = None,
+) -> jax.Array:
+    """x[r] @ weight[group(r)]^T + bias[group(r)]. weight: [g, n, k], or [g, k, n] with transpose_weight=False.
+
+    >>> x, weight, bias = jnp.ones((6, 4)), jnp.ones((3, 5, 4)), jnp.ones((3, 5))
+    >>> cadre.jax.grouped_linear(x, weight, jnp.array([2, 0, 4]), bias)[0, 0]
+    Array(5., dtype=float32)
+    """
     _arguments.flag("grouped_linear", "transpose_weight", transpose_weight)
     return gmm_of(
         "grouped_linear",

@@ -1,6 +1,10 @@
 """jax.lax.ragged_dot and ragged_dot_general on cadre's kernels, with group_offset, vmap and second derivatives."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +13,7 @@ from jax import lax
 from . import _arguments, _dimension_numbers, _named
 from ._dimension_numbers import Mode
 from ._primitives import gmm_p, tgmm_p, unify
+from ._types import ArrayLike, DTypeLike, Precision, Sizes
 
 # [m, k] x [g, k, n]
 _PLAIN = lax.RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
@@ -16,20 +21,20 @@ _PLAIN = lax.RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
 
 @_named.scope
 def ragged_dot(
-    lhs,
-    rhs,
-    group_sizes,
-    precision=None,
-    preferred_element_type=None,
-    group_offset=None,
-    out_sharding=None,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: Sizes,
+    precision: Precision = None,
+    preferred_element_type: DTypeLike | None = None,
+    group_offset: ArrayLike | None = None,
+    out_sharding: Any = None,
     *,
-    activation=None,
-    manual_axis_type=None,
-    zero_initialize=False,
-    fuse_gateup_activation=None,
-    ragged_dot_dimension_numbers=None,
-):
+    activation: Callable[[jax.Array], jax.Array] | None = None,
+    manual_axis_type: Any = None,
+    zero_initialize: bool = False,
+    fuse_gateup_activation: Literal["silu", "gelu", "gelu_tanh"] | None = None,
+    ragged_dot_dimension_numbers: lax.RaggedDotDimensionNumbers | None = None,
+) -> jax.Array:
     """lax.ragged_dot: lhs [m, k], rhs [g, k, n], group_sizes [g] -> [m, n]; rows behind the last group are zero.
 
     Beyond lax: group_offset works (shape () or (1,)), vmap is complete, int8 gives int32. Types that cadre doesn't multiply are
@@ -38,6 +43,10 @@ def ragged_dot(
     result is rounded to its type), `fuse_gateup_activation` ("silu", "gelu" or "gelu_tanh", likewise: the first half of the
     columns is activated and multiplies the second), `manual_axis_type` (what the result varies over inside shard_map),
     `zero_initialize` (rows of no group are zero anyway) and ragged_dot_dimension_numbers, which make it ragged_dot_general.
+
+    >>> lhs, rhs = jnp.ones((6, 4)), jnp.ones((3, 4, 5))
+    >>> jax.jit(cadre.jax.ragged_dot)(lhs, rhs, jnp.array([2, 0, 3]))[:, 0]
+    Array([4., 4., 4., 4., 4., 0.], dtype=float32)
     """
     op = "ragged_dot"
     del zero_initialize
@@ -66,24 +75,28 @@ def ragged_dot(
 
 @_named.scope
 def ragged_dot_general(
-    lhs,
-    rhs,
-    group_sizes,
-    ragged_dot_dimension_numbers,
-    precision=None,
-    preferred_element_type=None,
-    group_offset=None,
-    out_sharding=None,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: Sizes,
+    ragged_dot_dimension_numbers: lax.RaggedDotDimensionNumbers,
+    precision: Precision = None,
+    preferred_element_type: DTypeLike | None = None,
+    group_offset: ArrayLike | None = None,
+    out_sharding: Any = None,
     *,
-    activation=None,
-    manual_axis_type=None,
-    zero_initialize=False,
-    fuse_gateup_activation=None,
-):
+    activation: Callable[[jax.Array], jax.Array] | None = None,
+    manual_axis_type: Any = None,
+    zero_initialize: bool = False,
+    fuse_gateup_activation: Literal["silu", "gelu", "gelu_tanh"] | None = None,
+) -> jax.Array:
     """lax.ragged_dot_general in its three modes; see its documentation for the dimension numbers.
 
     group_offset is for the mode whose ragged dim is a non-contracting one: in the other modes nothing says how many
     groups are local. The keywords are those of ragged_dot.
+
+    >>> inner = jax.lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())  # groups along what is summed
+    >>> cadre.jax.ragged_dot_general(jnp.ones((6, 4)), jnp.ones((6, 5)), jnp.array([2, 0, 4]), inner)[:, 0, 0]
+    Array([2., 0., 4.], dtype=float32)
     """
     del zero_initialize
     op, numbers = "ragged_dot_general", ragged_dot_dimension_numbers

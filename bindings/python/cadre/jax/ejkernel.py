@@ -8,50 +8,60 @@ Beyond ejKernel: any m without padding, a defined tail (zero), gradients of ever
 `interpret` are TPU arguments: the first two are checked, and none changes a result.
 """
 
+from __future__ import annotations
+
 import typing
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from . import _arguments, _drop_in, _named
+from ._types import ArrayLike, DTypeLike, Precision, Sizes
 
 _TILING = (128, 128, 128)
 
 
 @typing.overload
 def grouped_matmul(
-    lhs,
-    rhs,
-    group_sizes,
-    preferred_element_type=jnp.float32,
-    tiling=(128, 128, 128),
-    group_offset=None,
-    existing_out=None,
-    transpose_rhs=False,
-    interpret=False,
-    precision=jax.lax.Precision.DEFAULT,
-): ...
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: Sizes,
+    preferred_element_type: DTypeLike | None = jnp.float32,
+    tiling: Any = (128, 128, 128),
+    group_offset: ArrayLike | None = None,
+    existing_out: ArrayLike | None = None,
+    transpose_rhs: bool = False,
+    interpret: bool = False,
+    precision: Precision = jax.lax.Precision.DEFAULT,
+) -> jax.Array: ...
 
 
 @typing.overload
 def grouped_matmul(
-    lhs,
-    rhs,
-    group_sizes,
-    preferred_element_type,
-    tiling=(128, 128, 128),
-    input_buffer_count=2,
-    group_offset=None,
-    transpose_rhs=False,
-    interpret=False,
-): ...
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: Sizes,
+    preferred_element_type: DTypeLike | None,
+    tiling: Any = (128, 128, 128),
+    input_buffer_count: int = 2,
+    group_offset: ArrayLike | None = None,
+    transpose_rhs: bool = False,
+    interpret: bool = False,
+) -> jax.Array: ...
 
 
 @_named.scope
 def grouped_matmul(
-    lhs, rhs, group_sizes, preferred_element_type=jnp.float32, tiling=_TILING, *others, **options
-):
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: Sizes,
+    preferred_element_type: DTypeLike | None = jnp.float32,
+    tiling: Any = _TILING,
+    *others: Any,
+    **options: Any,
+) -> jax.Array:
     """lhs [m, k], rhs [g, k, n] (or [g, n, k] with transpose_rhs) -> [m, n].
 
     existing_out: rows of rhs's groups are replaced, all others are kept. precision: as in cadre.jax.gmm.
@@ -80,36 +90,42 @@ def grouped_matmul(
 
 @typing.overload
 def transposed_grouped_matmul(
-    lhs,
-    rhs,
-    group_sizes,
-    preferred_element_type=jnp.float32,
-    tiling=(128, 128, 128),
-    group_offset=None,
-    num_actual_groups=None,
-    existing_out=None,
-    interpret=False,
-): ...
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: Sizes,
+    preferred_element_type: DTypeLike | None = jnp.float32,
+    tiling: Any = (128, 128, 128),
+    group_offset: ArrayLike | None = None,
+    num_actual_groups: int | None = None,
+    existing_out: ArrayLike | None = None,
+    interpret: bool = False,
+) -> jax.Array: ...
 
 
 @typing.overload
 def transposed_grouped_matmul(
-    lhs,
-    rhs,
-    group_sizes,
-    preferred_element_type,
-    tiling=(128, 128, 128),
-    input_buffer_count=2,
-    group_offset=None,
-    num_actual_groups=None,
-    interpret=False,
-): ...
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: Sizes,
+    preferred_element_type: DTypeLike | None,
+    tiling: Any = (128, 128, 128),
+    input_buffer_count: int = 2,
+    group_offset: ArrayLike | None = None,
+    num_actual_groups: int | None = None,
+    interpret: bool = False,
+) -> jax.Array: ...
 
 
 @_named.scope
 def transposed_grouped_matmul(
-    lhs, rhs, group_sizes, preferred_element_type=jnp.float32, tiling=_TILING, *others, **options
-):
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: Sizes,
+    preferred_element_type: DTypeLike | None = jnp.float32,
+    tiling: Any = _TILING,
+    *others: Any,
+    **options: Any,
+) -> jax.Array:
     """lhs [k, m], rhs [m, n] -> [num_actual_groups, k, n]; existing_out is added."""
     op = "transposed_grouped_matmul"
     given = _read(

@@ -6,17 +6,21 @@
 Sorting, counting and the sums are here and in the core's layer; the collectives are JAX's. docs/expert-parallel.md has the contract.
 """
 
+from __future__ import annotations
+
 import functools
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from .. import _options
+from .._types import ActivationName
 from . import _arguments, _moe_mlp, _named
 from ._layer import DIFFERENTIABLE, FIXED, OPTIONAL, moe_mlp_grad_p, moe_mlp_p, route_p
 from ._primitives import unify
+from ._types import ArrayLike, Precision
 
 _OP = "expert_parallel.moe_mlp"
 _EXCHANGES = ("auto", "dense", "ragged", "all_gather")
@@ -43,27 +47,27 @@ class _Way(NamedTuple):
 
 @_named.scope
 def moe_mlp(
-    x,
-    expert_ids,
-    weights,
-    w13,
-    w2,
+    x: ArrayLike,
+    expert_ids: ArrayLike,
+    weights: ArrayLike | None,
+    w13: ArrayLike,
+    w2: ArrayLike,
     *,
-    axis_name,
-    exchange="auto",
-    capacity=None,
-    return_dropped=False,
-    bias13=None,
-    bias2=None,
-    activation="swiglu",
-    interleaved=False,
-    alpha=1.702,
-    limit=7.0,
-    up_offset=1.0,
-    transposed=False,
-    weights_on_input=False,
-    precision=None,
-):
+    axis_name: str | tuple[str, ...],
+    exchange: Literal["auto", "dense", "ragged", "all_gather"] = "auto",
+    capacity: int | None = None,
+    return_dropped: bool = False,
+    bias13: ArrayLike | None = None,
+    bias2: ArrayLike | None = None,
+    activation: ActivationName = "swiglu",
+    interleaved: bool = False,
+    alpha: float = 1.702,
+    limit: float = 7.0,
+    up_offset: float = 1.0,
+    transposed: bool = False,
+    weights_on_input: bool = False,
+    precision: Precision = None,
+) -> Any:
     """cadre.jax.moe_mlp of this device's tokens with the experts of all devices along axis_name.
 
     x [t, h], expert_ids and weights [t, top_k] are this device's; w13, w2 and the biases are those of its experts, as many on

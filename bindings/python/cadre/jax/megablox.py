@@ -4,23 +4,29 @@ Beyond megablox: any m, k and n; a defined tail (zero); gradients of every opera
 `tiling` and `interpret` are TPU arguments: `tiling` is checked as megablox checks it, neither changes the result.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 
 from . import _drop_in, _named
+from ._types import ArrayLike, DTypeLike, Sizes
 
 
 @_named.scope
 def gmm(
-    lhs,
-    rhs,
-    group_sizes,
-    preferred_element_type=jnp.float32,
-    tiling=(128, 128, 128),
-    group_offset=None,
-    existing_out=None,
-    transpose_rhs=False,
-    interpret=False,
-):
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: Sizes,
+    preferred_element_type: DTypeLike | None = jnp.float32,
+    tiling: Any = (128, 128, 128),
+    group_offset: ArrayLike | None = None,
+    existing_out: ArrayLike | None = None,
+    transpose_rhs: bool = False,
+    interpret: bool = False,
+) -> jax.Array:
     """lhs [m, k], rhs [g, k, n] (or [g, n, k] with transpose_rhs) -> [m, n].
 
     existing_out: rows of rhs's groups are replaced, all others are kept.
@@ -41,16 +47,16 @@ def gmm(
 
 @_named.scope
 def tgmm(
-    lhs,
-    rhs,
-    group_sizes,
-    preferred_element_type=jnp.float32,
-    tiling=(128, 128, 128),
-    group_offset=None,
-    num_actual_groups=None,
-    existing_out=None,
-    interpret=False,
-):
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: Sizes,
+    preferred_element_type: DTypeLike | None = jnp.float32,
+    tiling: Any = (128, 128, 128),
+    group_offset: ArrayLike | None = None,
+    num_actual_groups: int | None = None,
+    existing_out: ArrayLike | None = None,
+    interpret: bool = False,
+) -> jax.Array:
     """lhs [k, m] (transposed, as megablox has it), rhs [m, n] -> [g, k, n]; existing_out is added."""
     del interpret
     return _drop_in.tgmm(

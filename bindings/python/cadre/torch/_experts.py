@@ -1,6 +1,8 @@
 """What the experts of a layer compute, as a composition of differentiable ops: for gates that no kernel knows, for torch.func's
 transforms, and for gradients of gradients."""
 
+from __future__ import annotations
+
 import functools
 from typing import NamedTuple
 
@@ -18,13 +20,13 @@ class Activation(NamedTuple):
 
     kind: int
     interleaved: bool
-    clamp: tuple
+    clamp: tuple[float, float, float]
 
     @property
-    def is_gated(self):
+    def is_gated(self) -> bool:
         return self.kind >= _structs.SWIGLU
 
-    def __call__(self, hidden):
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         if not self.is_gated:
             return _WITHOUT_GATE[self.kind](hidden)
         if self.interleaved:

@@ -1,9 +1,14 @@
 """gmm, tgmm and bias_grad on torch tensors: CPU and CUDA, differentiable, compilable."""
 
+from __future__ import annotations
+
+from typing import Any, overload
+
 import torch
 
 from .. import _options
 from .._errors import wrong_type, wrong_value
+from .._types import Precision, Tail
 from . import (
     _arguments,
     _autograd,  # noqa: F401 (completes the operators)
@@ -12,6 +17,7 @@ from . import (
     _scaled,
 )
 from ._errors import translated
+from ._types import Operand, Operands, Out, Sizes, Tensor, Tensors
 
 _gmm, _gmm_plain = _operators.gmm.call, _operators.gmm.call_plain
 _tgmm = _operators.tgmm.call
@@ -20,25 +26,25 @@ _any_autocast = torch._C._is_any_autocast_enabled
 
 
 def gmm(
-    lhs,
-    rhs,
-    group_sizes,
+    lhs: Operand,
+    rhs: Operands,
+    group_sizes: Sizes,
     *,
-    transpose_rhs=False,
-    alpha=None,
-    bias=None,
-    bias_scale=None,
-    row_scale=None,
-    out=None,
-    out_dtype=None,
-    c=None,
-    beta=None,
-    accumulate=False,
-    tail="zero",
-    group_offset=0,
-    precision="default",
-    fast_accumulation=False,
-):
+    transpose_rhs: bool = False,
+    alpha: float | Tensor | None = None,
+    bias: Tensors | None = None,
+    bias_scale: Tensor | None = None,
+    row_scale: Tensor | None = None,
+    out: Out | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensors | None = None,
+    beta: float | Tensor | None = None,
+    accumulate: bool = False,
+    tail: Tail = "zero",
+    group_offset: int | Tensor = 0,
+    precision: Precision = "default",
+    fast_accumulation: bool = False,
+) -> Out:
     """out[r] = row_scale[r] * (alpha_g * (lhs[r] @ rhs[g]) + bias_scale[r] * bias[g]) + beta_g * c[r], g the group of row r.
 
     lhs [m, k]; rhs [g, k, n] (or [g, n, k] with transpose_rhs), one tensor or a list of g matrices; group_sizes: a
@@ -52,6 +58,14 @@ def gmm(
 
     lhs and rhs may be ScaledTensors of FP8 data; such a call is not differentiable. fast_accumulation lets sums of FP8
     products keep fewer bits than f32 has.
+
+    >>> lhs, rhs = torch.ones(6, 4), torch.ones(3, 4, 5, requires_grad=True)
+    >>> out = cadre.torch.gmm(lhs, rhs, torch.tensor([2, 0, 4]))
+    >>> out.shape
+    torch.Size([6, 5])
+    >>> out.sum().backward()
+    >>> rhs.grad[:, 0, 0]  # rows of each group
+    tensor([2., 0., 4.])
     """
     if not isinstance(group_sizes, _Tensor):
         group_sizes = _arguments.sizes("gmm", "group_sizes", group_sizes)
@@ -197,21 +211,21 @@ def _beta(op, beta, accumulate):
 
 
 def tgmm(
-    lhs,
-    rhs,
-    group_sizes,
+    lhs: Operand,
+    rhs: Operand,
+    group_sizes: Sizes,
     *,
-    num_groups=None,
-    alpha=None,
-    out=None,
-    out_dtype=None,
-    c=None,
-    beta=None,
-    accumulate=False,
-    group_offset=0,
-    precision="default",
-    fast_accumulation=False,
-):
+    num_groups: int | None = None,
+    alpha: float | Tensor | None = None,
+    out: Out | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensors | None = None,
+    beta: float | Tensor | None = None,
+    accumulate: bool = False,
+    group_offset: int | Tensor = 0,
+    precision: Precision = "default",
+    fast_accumulation: bool = False,
+) -> Out:
     """out[i] = alpha_i * (lhs[rows of group i]^T @ rhs[rows of group i]) + beta_i * c[i]: the weight gradient of gmm.
 
     lhs [m, k], rhs [m, n]; the result is [g, k, n], where g is num_groups (default: every group of group_sizes from
@@ -220,6 +234,11 @@ def tgmm(
 
     lhs and rhs may be ScaledTensors, column-wise copies of FP8 data unless their mode is "tensor"; such a call is not
     differentiable.
+
+    >>> main_grad = torch.ones(3, 4, 5)
+    >>> x, dy = torch.ones(6, 4, dtype=torch.bfloat16), torch.ones(6, 5, dtype=torch.bfloat16)
+    >>> cadre.torch.tgmm(x, dy, torch.tensor([2, 0, 4]), out=main_grad, accumulate=True)[:, 0, 0]
+    tensor([3., 1., 5.])
     """
     if not isinstance(group_sizes, torch.Tensor):
         group_sizes = _arguments.sizes("tgmm", "group_sizes", group_sizes)
@@ -300,22 +319,55 @@ def _local_groups(op, group_sizes, group_offset, offset_tensor, num_groups):
     return group_sizes.shape[0] - group_offset
 
 
+@overload
 def bias_grad(
-    dy,
-    group_sizes,
+    dy: Tensor,
+    group_sizes: Sizes,
     *,
-    bias=None,
-    bias_scale=None,
-    num_groups=None,
-    out=None,
-    accumulate=False,
-    group_offset=0,
-):
+    bias: None = None,
+    bias_scale: Tensor | None = None,
+    num_groups: int | None = None,
+    out: Out | None = None,
+    accumulate: bool = False,
+    group_offset: int | Tensor = 0,
+) -> Out: ...
+
+
+@overload
+def bias_grad(
+    dy: Tensor,
+    group_sizes: Sizes,
+    *,
+    bias: Tensors,
+    bias_scale: Tensor | None = None,
+    num_groups: int | None = None,
+    out: Out | None = None,
+    accumulate: bool = False,
+    group_offset: int | Tensor = 0,
+) -> tuple[Out, Tensor]: ...
+
+
+def bias_grad(
+    dy: Tensor,
+    group_sizes: Sizes,
+    *,
+    bias: Tensors | None = None,
+    bias_scale: Tensor | None = None,
+    num_groups: int | None = None,
+    out: Out | None = None,
+    accumulate: bool = False,
+    group_offset: int | Tensor = 0,
+) -> Any:
     """The gradients of gmm's bias and bias_scale from dy [m, n], the gradient of its output; without a sync.
 
     Returns dbias [g, n], dbias[i] = sum of bias_scale[r] * dy[r] over group i's rows; where `bias` [g, n] is given,
     returns (dbias, dbias_scale [m]) with dbias_scale[r] = dot(dy[r], bias[g]), zero in rows that no group covers.
     `out`, one tensor or a list of g vectors, takes dbias, and with accumulate has it added.
+
+    >>> cadre.torch.bias_grad(torch.ones(6, 2), torch.tensor([2, 0, 4]))
+    tensor([[2., 2.],
+            [0., 0.],
+            [4., 4.]])
     """
     if not isinstance(group_sizes, torch.Tensor):
         group_sizes = _arguments.sizes("bias_grad", "group_sizes", group_sizes)
@@ -365,11 +417,13 @@ def bias_grad(
         raise translated("bias_grad", error, tensors) from None
 
 
-def check(device=None):
+def check(device: torch.device | str | int | None = None) -> None:
     """Waits for the current stream of a CUDA device and raises if group sizes or offsets on it were bad.
 
     They are not looked at by the host when an op is called; an op that met bad ones has touched nothing outside its
     tensors and has treated the groups from the first bad one on as tail.
+
+    >>> cadre.torch.check("cpu")  # on a CPU the call itself has raised
     """
     like = torch.empty(0, device=device)
     try:

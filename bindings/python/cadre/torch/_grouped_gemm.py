@@ -1,13 +1,19 @@
 """grouped_gemm: D_i = alpha_i op(A_i) op(B_i) + beta_i C_i, every group of its own m, n and k; differentiable."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 from .. import _options, _structs
 from .._errors import wrong_value
+from .._types import Precision
 from . import _arguments, _dtypes, _operators, _scaled
 from ._errors import translated
 from ._grouped_tensor import GroupedTensor, as_grouped
 from ._transforms import Derivatives
+from ._types import Grouped, Out, Tensor
 
 _OP = "grouped_gemm"
 _NAMES = {
@@ -35,21 +41,21 @@ def _operand(arguments, role, tensors):
 
 
 def grouped_gemm(
-    a,
-    b,
+    a: Grouped,
+    b: Grouped,
     *,
-    transa=False,
-    transb=False,
-    alpha=None,
-    beta=None,
-    c=None,
-    d=None,
-    accumulate=False,
-    out_dtype=None,
-    capacity=None,
-    precision="default",
-    fast_accumulation=False,
-):
+    transa: bool = False,
+    transb: bool = False,
+    alpha: float | Tensor | None = None,
+    beta: float | Tensor | None = None,
+    c: Grouped | None = None,
+    d: Out | None = None,
+    accumulate: bool = False,
+    out_dtype: torch.dtype | None = None,
+    capacity: int | None = None,
+    precision: Precision = "default",
+    fast_accumulation: bool = False,
+) -> Any:
     """D_i = alpha_i op(A_i) op(B_i) + beta_i C_i, where op transposes if transa (transb) is set.
 
     a, b, c and d are GroupedTensors, 3-D tensors or lists of matrices. Without d the result is new and has the form that
@@ -57,6 +63,11 @@ def grouped_gemm(
     GroupedTensor was given. Where dims of a packed a or b lie on a CUDA device, `capacity` must say how many elements the
     packed result has room for. a, b, c, alpha and beta are differentiable. With d, the result is written there (beta and
     accumulate then add to what d holds, unless c is given), which is not differentiable.
+
+    >>> a = [torch.ones(2, 3), torch.ones(4, 5)]
+    >>> b = [torch.ones(3, 6), torch.ones(5, 1)]
+    >>> [tuple(d.shape) for d in cadre.torch.grouped_gemm(a, b)]
+    [(2, 6), (4, 1)]
     """
     wrapped = any(isinstance(each, GroupedTensor) for each in (a, b, c, d))
     a, b = as_grouped(_OP, "a", a), as_grouped(_OP, "b", b)

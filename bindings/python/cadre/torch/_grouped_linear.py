@@ -1,16 +1,23 @@
 """GroupedLinear: a linear layer for each expert, with Transformer Engine's signatures. Its parameters are in
 _linear_parameters.py, its passes with buffers of the caller's in _linear_pass.py."""
 
+from __future__ import annotations
+
 import collections
 import re
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from .._errors import wrong_type, wrong_value
+from .._types import ScaleMode
 from . import _arguments, _linear_parameters, _linear_pass, _linear_products, _recipes
 from ._errors import renamed
 from ._functional import gmm
 from ._linear_parameters import one_or_list
+from ._types import Sizes
 
 _OP = "GroupedLinear"
 _WORDS = {
@@ -47,39 +54,43 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
     device=None is torch's default device; recipe="block_128", "row", "tensor" or "mx" computes the three products in FP8
     (docs/fp8.md). With a recipe params_dtype may be torch.float8_e4m3fn: the weights are then FP8 as they were loaded, for
     inference, each beside its scales, weight0_scale_inv (or weight_scale_inv), as Hugging Face's checkpoints have them.
+
+    >>> layer = cadre.torch.GroupedLinear(3, 4, 5)
+    >>> layer(torch.ones(6, 4), [2, 0, 4]).shape
+    torch.Size([6, 5])
     """
 
     def __init__(
         self,
-        num_gemms,
-        in_features,
-        out_features,
-        sequence_parallel=False,
-        fuse_wgrad_accumulation=False,
-        tp_group=None,
-        tp_size=1,
-        get_rng_state_tracker=None,
-        rng_tracker_name=None,
-        init_method=None,
-        bias=True,
-        return_bias=False,
-        params_dtype=None,
-        parallel_mode=None,
-        device=None,
-        ub_overlap_rs=False,
-        ub_overlap_ag=False,
-        ub_name=None,
-        delay_wgrad_compute=False,
-        save_original_input=False,
-        single_grouped_weight=False,
-        single_grouped_bias=False,
-        name=None,
-        use_grouped_tensor=None,
+        num_gemms: int,
+        in_features: int,
+        out_features: int,
+        sequence_parallel: bool = False,
+        fuse_wgrad_accumulation: bool = False,
+        tp_group: Any = None,
+        tp_size: int = 1,
+        get_rng_state_tracker: Callable[[], Any] | None = None,
+        rng_tracker_name: str | None = None,
+        init_method: Callable[[Tensor], Any] | None = None,
+        bias: bool = True,
+        return_bias: bool = False,
+        params_dtype: torch.dtype | None = None,
+        parallel_mode: Literal["row", "column"] | None = None,
+        device: torch.device | str | None = None,
+        ub_overlap_rs: bool = False,
+        ub_overlap_ag: bool = False,
+        ub_name: str | None = None,
+        delay_wgrad_compute: bool = False,
+        save_original_input: bool = False,
+        single_grouped_weight: bool = False,
+        single_grouped_bias: bool = False,
+        name: str | None = None,
+        use_grouped_tensor: bool | None = None,
         *,
-        dtype=None,
-        strict_splits=False,
-        recipe=None,
-    ):
+        dtype: torch.dtype | None = None,
+        strict_splits: bool = False,
+        recipe: ScaleMode | None = None,
+    ) -> None:
         super().__init__()
         for argument, value in (("ub_overlap_rs", ub_overlap_rs), ("ub_overlap_ag", ub_overlap_ag)):
             if value:
@@ -130,8 +141,8 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
             )
 
     def forward(
-        self, inp, m_splits, is_first_microbatch=None, out=None, dgrad_out=None, *, scales=None
-    ):
+        self, inp: Tensor, m_splits: Sizes, is_first_microbatch: bool | None = None, out: Tensor | None = None, dgrad_out: Tensor | None = None, *, scales: Tensor | None = None
+    ) -> Any:
         """inp [..., in_features]; m_splits: rows of each expert, a list or a tensor on either device; scales [rows].
 
         `out` takes the result and dgrad_out the gradient of inp, both [rows, features]; their rows behind the last split
@@ -180,13 +191,13 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
         y = y.view(*inp.shape[:-1], self.out_features)
         return (y, self._returned_bias()) if self.return_bias else y
 
-    def products(self, is_first_microbatch):
+    def products(self, is_first_microbatch: bool | None) -> Any:
         """What a pass multiplies."""
         if self.recipe is None:
             return _linear_products.Products(self)
         return _linear_products.ScaledProducts(self, is_first_microbatch)
 
-    def quantised_weights(self, is_first_microbatch, *, columns):
+    def quantised_weights(self, is_first_microbatch: bool | None, *, columns: bool) -> Any:
         """The weights in FP8 (_recipes.Weights), made now or before."""
         if self.params_dtype in _linear_parameters.FP8:
             return _recipes.Weights(self.fp8_parameters(), None)
@@ -198,11 +209,11 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
             is_first_microbatch=is_first_microbatch,
         )
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Has the weights quantised again: after a change that their version counters don't show, one through .data say."""
         self._kept_weights.refresh()
 
-    def output_dtype(self, x):
+    def output_dtype(self, x: Tensor) -> torch.dtype | None:
         """The dtype of y for rows x; None where it is that of the product."""
         return None if self.recipe is None else _arguments.autocast(x, [])[0].dtype
 
@@ -211,15 +222,15 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
             return [None] * self.num_gemms
         return one_or_list(self.biases(), self.single_grouped_bias)
 
-    def set_tensor_parallel_group(self, tp_group):
+    def set_tensor_parallel_group(self, tp_group: Any) -> None:
         """Keeps the group for whoever asks; nothing is communicated here."""
         self.tp_group = tp_group
 
-    def need_backward_dw(self):
+    def need_backward_dw(self) -> bool:
         """Whether backward leaves the weights' gradients to backward_dw()."""
         return self.delay_wgrad_compute
 
-    def backward_dw(self):
+    def backward_dw(self) -> None:
         """Computes the oldest weight gradient that backward left, adding to what .grad (or main_grad) holds.
 
         Does nothing when there is none. What was kept for it is let go.
@@ -231,15 +242,18 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
             hook()
 
     @property
-    def pending_wgrads(self):
+    def pending_wgrads(self) -> int:
         """Weight gradients that wait for backward_dw()."""
         return len(self._pending)
 
-    def register_wgrad_accumulation_and_reduce_hooks(self, wgrad_accumulation_and_reduce_hook):
+    def register_wgrad_accumulation_and_reduce_hooks(
+        self,
+        wgrad_accumulation_and_reduce_hook: Callable[[], Any],
+    ) -> None:
         """Has the hook called after every backward_dw() that computed something."""
         self._hooks.append(wgrad_accumulation_and_reduce_hook)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         parts = [f"{self.num_gemms}, in_features={self.in_features}"]
         parts += [f"out_features={self.out_features}, bias={self.use_bias}"]
         flags = ("single_grouped_weight", "single_grouped_bias", "strict_splits")

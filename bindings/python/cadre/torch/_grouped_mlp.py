@@ -1,16 +1,23 @@
 """GroupedMLP: the experts of a mixture-of-experts layer as a module, over moe_mlp. The weights' gradients can be delayed
 (backward_dw) and added to main_grad, as GroupedLinear's can."""
 
+from __future__ import annotations
+
 import collections
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
 from .._errors import wrong_type, wrong_value
+from .._types import Activation as ActivationArgument
 from . import _linear_parameters, _main_grad, _operators, _transforms
 from ._errors import renamed
 from ._experts import Activation, activation_of
 from ._moe_mlp import moe_mlp, routed
+from ._routing import Routing
+from ._types import Tensor
 
 _OP = "GroupedMLP"
 _WORDS = {"GroupedLinear": _OP, "moe_mlp": _OP}
@@ -25,29 +32,34 @@ class GroupedMLP(torch.nn.Module):
     [num_gemms, hidden_size, ffn_hidden_size], and with `bias` bias13 and bias2. activation, interleaved, alpha, limit,
     up_offset and weights_on_input are moe_mlp's. The other arguments are those of GroupedLinear: delay_wgrad_compute leaves
     the gradients of w13 and w2 to backward_dw(), fuse_wgrad_accumulation adds them to each weight's main_grad.
+
+    >>> experts = cadre.torch.GroupedMLP(3, hidden_size=4, ffn_hidden_size=5)
+    >>> ids = torch.tensor([[2, 0], [0, 1]])  # two tokens, each with two experts
+    >>> experts(torch.ones(2, 4), ids, torch.full((2, 2), 0.5)).shape
+    torch.Size([2, 4])
     """
 
     def __init__(
         self,
-        num_gemms,
-        hidden_size,
-        ffn_hidden_size,
+        num_gemms: int,
+        hidden_size: int,
+        ffn_hidden_size: int,
         *,
-        activation="swiglu",
-        interleaved=False,
-        alpha=1.702,
-        limit=7.0,
-        up_offset=1.0,
-        bias=False,
-        weights_on_input=False,
-        fuse_wgrad_accumulation=False,
-        delay_wgrad_compute=False,
-        init_method=None,
-        params_dtype=None,
-        dtype=None,
-        device=None,
-        name=None,
-    ):
+        activation: ActivationArgument = "swiglu",
+        interleaved: bool = False,
+        alpha: float = 1.702,
+        limit: float = 7.0,
+        up_offset: float = 1.0,
+        bias: bool = False,
+        weights_on_input: bool = False,
+        fuse_wgrad_accumulation: bool = False,
+        delay_wgrad_compute: bool = False,
+        init_method: Callable[[Tensor], Any] | None = None,
+        params_dtype: torch.dtype | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        name: str | None = None,
+    ) -> None:
         super().__init__()
         self.activation = activation_of(_OP, activation, interleaved, (alpha, limit, up_offset))
         try:
@@ -92,25 +104,25 @@ class GroupedMLP(torch.nn.Module):
             self.reset_parameters()
 
     @torch.no_grad()
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Each expert's matrices by init_method; biases become zero."""
         for matrix in (*self.w13, *self.w2):
             self.init_method(matrix)
         for bias in self.biases():
             bias.zero_()
 
-    def weights(self):
+    def weights(self) -> list[torch.nn.Parameter]:
         return [self.w13, self.w2]
 
-    def weight_names(self):
+    def weight_names(self) -> list[str]:
         return ["w13", "w2"]
 
-    def biases(self):
+    def biases(self) -> list[torch.nn.Parameter]:
         return [self.bias13, self.bias2] if self.use_bias else []
 
     def forward(
-        self, x, expert_ids, weights=None, is_first_microbatch=None, *, shared=None, residual=None
-    ):
+        self, x: Tensor, expert_ids: Tensor | Routing, weights: Tensor | None = None, is_first_microbatch: bool | None = None, *, shared: Tensor | None = None, residual: Tensor | None = None
+    ) -> Tensor:
         """x [..., hidden_size]; expert_ids and weights [tokens, top_k], or what route() made of the ids; shared and residual of
         x's shape. is_first_microbatch=True has main_grad replaced instead of added to."""
         if not isinstance(x, torch.Tensor):
@@ -156,11 +168,11 @@ class GroupedMLP(torch.nn.Module):
         tensors = (x, *routing, weights, shared, residual, *self.weights(), *self.biases())
         return _Pass.apply(self, is_first_microbatch, *tensors)
 
-    def need_backward_dw(self):
+    def need_backward_dw(self) -> bool:
         """Whether backward leaves the weights' gradients to backward_dw()."""
         return self.delay_wgrad_compute
 
-    def backward_dw(self):
+    def backward_dw(self) -> None:
         """Computes the oldest weight gradients that backward left, adding to what .grad (or main_grad) holds; nothing if
         there are none."""
         if not self._pending:
@@ -170,15 +182,18 @@ class GroupedMLP(torch.nn.Module):
             hook()
 
     @property
-    def pending_wgrads(self):
+    def pending_wgrads(self) -> int:
         """Weight gradients that wait for backward_dw()."""
         return len(self._pending)
 
-    def register_wgrad_accumulation_and_reduce_hooks(self, wgrad_accumulation_and_reduce_hook):
+    def register_wgrad_accumulation_and_reduce_hooks(
+        self,
+        wgrad_accumulation_and_reduce_hook: Callable[[], Any],
+    ) -> None:
         """Has the hook called after every backward_dw() that computed something."""
         self._hooks.append(wgrad_accumulation_and_reduce_hook)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         sizes = f"{self.num_gemms}, hidden_size={self.hidden_size}"
         return f"{sizes}, ffn_hidden_size={self.ffn_hidden_size}, bias={self.use_bias}"
 

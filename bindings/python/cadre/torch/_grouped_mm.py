@@ -1,5 +1,7 @@
 """grouped_mm: what torch.nn.functional.grouped_mm computes, in its four forms, for what it rejects too."""
 
+from __future__ import annotations
+
 import torch
 
 from .._errors import wrong_type, wrong_value
@@ -11,6 +13,7 @@ from . import (
 )
 from ._errors import renamed, translated
 from ._grouped_gemm import grouped_gemm
+from ._types import Sizes, Tensor
 
 _OP = "grouped_mm"
 _gmm, _gmm_plain = _operators.gmm.call, _operators.gmm.call_plain
@@ -33,7 +36,14 @@ _WORDS = {
 _TURNED_WORDS = {**_WORDS, "lhs": "mat_b", "rhs": "mat_a"}
 
 
-def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
+def grouped_mm(
+    mat_a: Tensor,
+    mat_b: Tensor,
+    *,
+    offs: Sizes | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
     """The product of each group; `offs` holds the end of each group along the dim that two operands divide into groups.
 
     mat_a [m, k], mat_b [g, k, n], offs along m: [m, n]; rows from offs[-1] on are zero.
@@ -43,6 +53,11 @@ def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
 
     Beyond F.grouped_mm: any strides and sizes, f64, f32, f16 and bf16, mixed or not; offs of any integer type, on the
     device or the host, or a list; bias [g, n] ([g, m] where offs runs along n); out_dtype; double backward.
+
+    >>> mat_a, mat_b = torch.ones(6, 4), torch.ones(3, 4, 5)
+    >>> ends = torch.tensor([2, 2, 5], dtype=torch.int32)  # two rows, none, three; the last row has no group
+    >>> cadre.torch.grouped_mm(mat_a, mat_b, offs=ends)[:, 0]
+    tensor([4., 4., 4., 4., 4., 0.])
     """
     offs = None if offs is None else _arguments.sizes(_OP, "offs", offs)
     _check(mat_a, mat_b, offs, bias)

@@ -1,10 +1,16 @@
 """GroupedTensor: one matrix for each group, of shapes that may differ. Views of the caller's tensors, nothing owned."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
 import torch
 
 from .. import _structs
 from .._errors import wrong_type, wrong_value
+from .._types import ScaleMode
 from . import _arguments, _scaled
+from ._types import Sizes, Tensor
 
 
 class GroupedTensor:
@@ -18,14 +24,26 @@ class GroupedTensor:
     are never read by the host, so max_rows and max_cols must bound them.
 
     FP8 data come with scales and their mode, as in a ScaledTensor: quantised(scales, mode) of any of the forms.
+
+    >>> buffer = torch.ones(2 * 4 + 3 * 4)  # a [2, 4] matrix and a [3, 4] one behind it
+    >>> cadre.torch.GroupedTensor.packed(buffer, rows=[2, 3], cols=4)
+    GroupedTensor(packed, num_groups=2, dtype=torch.float32, device=cpu)
     """
 
-    def __init__(self, placement, tensors, form, rows=None, cols=None, offsets=None):
+    def __init__(
+        self,
+        placement: int,
+        tensors: Sequence[Tensor],
+        form: Sequence[int],
+        rows: Tensor | None = None,
+        cols: Tensor | None = None,
+        offsets: Tensor | None = None,
+    ) -> None:
         self.placement, self.tensors, self.form = placement, tensors, form
         self.rows, self.cols, self.offsets = rows, cols, offsets
         self.scales, self.mode = None, None
 
-    def quantised(self, scales, mode):
+    def quantised(self, scales: Tensor | Sequence[Tensor], mode: ScaleMode) -> GroupedTensor:
         """The same data with their scales: one tensor, or one for each matrix of a list."""
         _scaled.ScaledTensor(None, scales, mode)  # knows the modes
         result = self.with_tensors(self.tensors)
@@ -34,16 +52,25 @@ class GroupedTensor:
         return result
 
     @classmethod
-    def stacked(cls, tensor):
+    def stacked(cls, tensor: Tensor) -> GroupedTensor:
         _check_tensor("GroupedTensor.stacked", "tensor", tensor, 3)
         return cls(_structs.STACKED, [tensor], [_structs.STACKED, *tensor.shape])
 
     @classmethod
-    def list(cls, tensors):
+    def list(cls, tensors: Iterable[Tensor]) -> GroupedTensor:
         return _listed("GroupedTensor.list", "tensors", tensors)
 
     @classmethod
-    def packed(cls, buffer, rows, cols, *, offsets=None, max_rows=None, max_cols=None):
+    def packed(
+        cls,
+        buffer: Tensor,
+        rows: int | Sizes,
+        cols: int | Sizes,
+        *,
+        offsets: Sizes | None = None,
+        max_rows: int | None = None,
+        max_cols: int | None = None,
+    ) -> GroupedTensor:
         op = "GroupedTensor.packed"
         _check_tensor(op, "buffer", buffer, 1)
         form = packed_form(op, rows, cols, offsets, max_rows, max_cols, buffer.shape[0])
@@ -54,22 +81,22 @@ class GroupedTensor:
         return cls(_structs.PACKED, [buffer], form, *extents)
 
     @property
-    def num_groups(self):
+    def num_groups(self) -> int:
         return self.form[1]
 
     @property
-    def dtype(self):
+    def dtype(self) -> torch.dtype:
         return self.tensors[0].dtype
 
     @property
-    def device(self):
+    def device(self) -> torch.device:
         return self.tensors[0].device
 
-    def with_tensors(self, tensors):
+    def with_tensors(self, tensors: Sequence[Tensor]) -> GroupedTensor:
         """The same form over other tensors, without scales: a gradient, a copy in another dtype."""
         return GroupedTensor(self.placement, tensors, self.form, self.rows, self.cols, self.offsets)
 
-    def shape_of(self, group):
+    def shape_of(self, group: int) -> tuple[int, int]:
         """(rows, cols) of one group; only where they are known to the host."""
         if self.placement == _structs.STACKED:
             return self.form[2], self.form[3]
@@ -90,7 +117,7 @@ class GroupedTensor:
             dims.append(uniform if per_group is None else int(per_group[group]))
         return tuple(dims)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         kind = {_structs.STACKED: "stacked", _structs.LIST: "list", _structs.PACKED: "packed"}[
             self.placement
         ]

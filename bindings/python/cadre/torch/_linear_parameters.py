@@ -1,5 +1,7 @@
 """The parameters of GroupedLinear: one for each expert or one for all of them, how they start, state dicts of either form."""
 
+from __future__ import annotations
+
 import torch
 
 from .._errors import wrong_type, wrong_value
@@ -13,7 +15,7 @@ FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _FLOAT_NAMES = "torch.float64, torch.float32, torch.bfloat16 or torch.float16"
 
 
-def default_init(weight):
+def default_init(weight: torch.Tensor) -> None:
     torch.nn.init.normal_(weight, mean=0.0, std=0.023)
 
 
@@ -83,7 +85,7 @@ class ExpertParameters(torch.nn.Module):
             elif self.parallel_mode == "column":
                 _mark_shard(bias, 0)
 
-    def reset_parameters(self, defer_init=False):
+    def reset_parameters(self, defer_init: bool = False) -> None:
         """Each expert's weight by init_method, inside the RNG tracker's fork if there is one; biases become zero."""
         if defer_init:
             return
@@ -102,14 +104,14 @@ class ExpertParameters(torch.nn.Module):
         for bias in self.biases():
             bias.zero_()
 
-    def weights(self):
+    def weights(self) -> list[torch.nn.Parameter]:
         """The weight parameters: one for each expert, or the one of all experts alone."""
         return [parameter for _, parameter in self._named("weight")]
 
-    def weight_names(self):
+    def weight_names(self) -> list[str]:
         return [name for name, _ in self._named("weight")]
 
-    def biases(self):
+    def biases(self) -> list[torch.nn.Parameter]:
         """The bias parameters, in the same way; none without bias."""
         return [parameter for _, parameter in self._named("bias")] if self.use_bias else []
 

@@ -1,5 +1,7 @@
 """moe_mlp: the experts of a mixture-of-experts layer, from tokens to tokens, as one operator with its gradients."""
 
+from __future__ import annotations
+
 import functools
 import itertools
 
@@ -8,38 +10,40 @@ import torch.autograd.forward_ad as _forward_ad
 
 from .. import _options
 from .._errors import wrong_value
+from .._types import Activation as ActivationArgument
 from . import _arguments, _operators
 from ._errors import renamed, translated
 from ._experts import Activation, activation_of, composed
 from ._routing import Routing, route
 from ._transforms import Derivatives
+from ._types import Tensor, Tensors
 
 _OP = "moe_mlp"
 _transform_level = torch._C._functorch.maybe_current_level
 
 
 def moe_mlp(
-    x,
-    expert_ids,
-    weights,
-    w13,
-    w2,
+    x: Tensor,
+    expert_ids: Tensor | Routing,
+    weights: Tensor | None,
+    w13: Tensors,
+    w2: Tensors,
     *,
-    bias13=None,
-    bias2=None,
-    activation="swiglu",
-    interleaved=False,
-    alpha=1.702,
-    limit=7.0,
-    up_offset=1.0,
-    transposed=False,
-    weights_on_input=False,
-    shared=None,
-    residual=None,
-    num_experts=None,
-    group_offset=0,
-    out_dtype=None,
-):
+    bias13: Tensors | None = None,
+    bias2: Tensors | None = None,
+    activation: ActivationArgument = "swiglu",
+    interleaved: bool = False,
+    alpha: float = 1.702,
+    limit: float = 7.0,
+    up_offset: float = 1.0,
+    transposed: bool = False,
+    weights_on_input: bool = False,
+    shared: Tensor | None = None,
+    residual: Tensor | None = None,
+    num_experts: int | None = None,
+    group_offset: int | Tensor = 0,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
     """out[t] = sum over j of weights[t, j] * expert(x[t]) + shared[t] + residual[t], for the experts expert_ids[t, j].
 
     x [t, h]; expert_ids [t, top_k] of any integer type (ids that no expert has are dropped), or what route() made of them;
@@ -54,6 +58,12 @@ def moe_mlp(
 
     x, weights, the parameters, shared and residual are differentiable, any number of times. For backward x, the
     pre-activation [t * top_k, 2i] and the routing are kept.
+
+    >>> x, logits = torch.randn(7, 4), torch.randn(7, 3)
+    >>> w13, w2 = torch.randn(3, 10, 4), torch.randn(3, 4, 5)  # three experts, 5 wide inside
+    >>> weights, ids = cadre.torch.select_experts(logits, top_k=2)
+    >>> cadre.torch.moe_mlp(x, ids, weights, w13, w2).shape
+    torch.Size([7, 4])
     """
     fn = activation_of(_OP, activation, interleaved, (alpha, limit, up_offset))
     offset_tensor, offset = _arguments.group_offset(_OP, group_offset)

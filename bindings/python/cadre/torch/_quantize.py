@@ -1,38 +1,44 @@
 """quantize, dequantize and amax: between float tensors and FP8 data with scales. Nothing is read by the host."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 from .. import _options
 from .. import _scaled as _modes
 from .._errors import wrong_type, wrong_value
+from .._types import ActivationName, ScaleMode
 from . import _arguments, _operators, _scaled
 from ._errors import translated
 from ._experts import Activation, activation_of
 from ._scaled import ScaledTensor
+from ._types import Sizes, Tensor
 
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _RESULTS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def quantize(
-    x,
-    mode,
-    group_sizes=None,
+    x: Tensor,
+    mode: ScaleMode,
+    group_sizes: Sizes | None = None,
     *,
-    dtype=torch.float8_e4m3fn,
-    rows=True,
-    columns=False,
-    power_of_two=False,
-    amax_floor=0.0,
-    scale_dtype=None,
-    source_row=None,
-    row_scale=None,
-    activation="none",
-    interleaved=False,
-    alpha=1.702,
-    limit=7.0,
-    up_offset=1.0,
-):
+    dtype: torch.dtype = torch.float8_e4m3fn,
+    rows: bool = True,
+    columns: bool = False,
+    power_of_two: bool = False,
+    amax_floor: float = 0.0,
+    scale_dtype: torch.dtype | None = None,
+    source_row: Tensor | None = None,
+    row_scale: Tensor | None = None,
+    activation: ActivationName = "none",
+    interleaved: bool = False,
+    alpha: float = 1.702,
+    limit: float = 7.0,
+    up_offset: float = 1.0,
+) -> Any:
     """FP8 data of x with scales by `mode`, as a ScaledTensor; with rows and columns both, the two of them.
 
     x: rows [m, k] of f32, bf16 or f16, or weights [g, n, k]. `rows` are scaled along k, for gmm; `columns` is the copy for
@@ -44,6 +50,14 @@ def quantize(
 
     Rows may be taken by index, row r being row_scale[r] * activation(x[source_row[r]]), with zeros for -1: source_row as
     route makes it, activation, interleaved, alpha, limit and up_offset as in moe_mlp. Not differentiable.
+
+    >>> x = torch.tensor([[1.0, 2.0, -4.0], [0.5, 0.0, 0.25]])
+    >>> rows = cadre.torch.quantize(x, "row", power_of_two=True)
+    >>> rows.scales  # powers of two above 4 / 448 and 0.5 / 448
+    tensor([0.0156, 0.0020])
+    >>> cadre.torch.dequantize(rows, out_dtype=torch.float32)
+    tensor([[ 1.0000,  2.0000, -4.0000],
+            [ 0.5000,  0.0000,  0.2500]])
     """
     op = "quantize"
     mode_code = _mode(op, mode)
@@ -85,11 +99,21 @@ def quantize(
     return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
-def dequantize(x, group_sizes=None, *, num_rows=None, out_dtype=torch.bfloat16):
+def dequantize(
+    x: ScaledTensor,
+    group_sizes: Sizes | None = None,
+    *,
+    num_rows: int | None = None,
+    out_dtype: torch.dtype = torch.bfloat16,
+) -> Tensor:
     """The values of a ScaledTensor, in f32, bf16 or f16: [m, k], or [g, n, k] of weights.
 
     group_sizes: of rows, where they aren't one group; rows behind the last group become zero. A column-wise copy needs
     num_rows, the m of the rows that it was made of.
+
+    >>> weights = cadre.torch.quantize(torch.ones(3, 4, 5), "tensor")
+    >>> cadre.torch.dequantize(weights).shape
+    torch.Size([3, 4, 5])
     """
     op = "dequantize"
     if not isinstance(x, ScaledTensor):
@@ -118,8 +142,12 @@ def dequantize(x, group_sizes=None, *, num_rows=None, out_dtype=torch.bfloat16):
         raise translated(op, error, {}) from None
 
 
-def amax(x, mode, group_sizes=None):
-    """The largest finite magnitude that would share each scale of `mode`, in f32 and in the shape of the scales."""
+def amax(x: Tensor, mode: ScaleMode, group_sizes: Sizes | None = None) -> Tensor:
+    """The largest finite magnitude that would share each scale of `mode`, in f32 and in the shape of the scales.
+
+    >>> cadre.torch.amax(torch.tensor([[1.0, -4.0], [0.5, 0.0]]), "row")
+    tensor([4.0000, 0.5000])
+    """
     op = "amax"
     _not_differentiable(op, {"x": x})
     try:

@@ -1,15 +1,19 @@
 """The ops around the products of a mixture-of-experts layer: which experts a token goes to, its rows sorted by expert, and
 the weighted sum of what the experts made of them. Differentiable; nothing is read by the host."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import torch
 
 from .. import _options
 from .._errors import wrong_type
+from .._types import GroupScore, Score
 from . import _routing_autograd  # noqa: F401 (completes the operators)
 from . import _arguments, _operators
 from ._errors import translated
+from ._types import Tensor
 
 _INDICES = (torch.int32, torch.int64)
 
@@ -23,25 +27,29 @@ class Routing(NamedTuple):
 
 
 def select_experts(
-    logits,
-    top_k,
+    logits: Tensor,
+    top_k: int,
     *,
-    score="softmax",
-    normalize=True,
-    scale=1.0,
-    correction_bias=None,
-    num_groups=1,
-    top_groups=1,
-    group_score="top_two",
-    ids_dtype=torch.int64,
-    out_dtype=None,
-):
+    score: Score = "softmax",
+    normalize: bool = True,
+    scale: float = 1.0,
+    correction_bias: Tensor | None = None,
+    num_groups: int = 1,
+    top_groups: int = 1,
+    group_score: GroupScore = "top_two",
+    ids_dtype: torch.dtype = torch.int64,
+    out_dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:
     """(weights, expert_ids), both [tokens, top_k]: the experts with the highest scores of each token, best first.
 
     logits [tokens, num_experts]; score: "softmax" over a token's experts, or "sigmoid". weights = scale * score, divided by
     the sum of the chosen scores if `normalize`. correction_bias [num_experts] is added for the choice alone. Experts are
     chosen from the best top_groups of num_groups groups of neighbours, each of which counts as its best expert
     (group_score="max") or as the sum of its best two ("top_two"). logits are differentiable through the weights.
+
+    >>> weights, ids = cadre.torch.select_experts(torch.tensor([[0.0, 2.0, 1.0]]), top_k=2)
+    >>> ids, weights.sum()
+    (tensor([[1, 2]]), tensor(1.))
     """
     op = "select_experts"
     try:
@@ -63,11 +71,17 @@ def select_experts(
         raise translated(op, error, tensors, out_dtype) from None
 
 
-def route(expert_ids, num_experts, *, dtype=torch.int32):
+def route(expert_ids: Tensor, num_experts: int, *, dtype: torch.dtype = torch.int32) -> Routing:
     """Sorts the choices of all tokens by expert: a Routing whose tensors have that dtype, int32 or int64.
 
     expert_ids [tokens, top_k] of any integer type; ids outside 0 ... num_experts - 1 are dropped. Choices of one expert keep
     their order.
+
+    >>> routing = cadre.torch.route(torch.tensor([[2, 0], [0, 1]]), num_experts=3)
+    >>> routing.group_sizes
+    tensor([2, 1, 1], dtype=torch.int32)
+    >>> routing.source_row  # rows 0 and 1 are tokens 0 and 1, for expert 0
+    tensor([0, 1, 1, 0], dtype=torch.int32)
     """
     op = "route"
     try:
@@ -82,8 +96,13 @@ def route(expert_ids, num_experts, *, dtype=torch.int32):
         raise translated(op, error, {"expert_ids": expert_ids}) from None
 
 
-def permute(x, routing):
-    """[tokens * top_k, h]: the rows of x [tokens, h] sorted by expert. Rows behind the last expert's are zero."""
+def permute(x: Tensor, routing: Routing) -> Tensor:
+    """[tokens * top_k, h]: the rows of x [tokens, h] sorted by expert. Rows behind the last expert's are zero.
+
+    >>> routing = cadre.torch.route(torch.tensor([[2], [0], [2]]), num_experts=3)
+    >>> cadre.torch.permute(torch.tensor([[0.0], [1.0], [2.0]]), routing).T
+    tensor([[1., 0., 2.]])
+    """
     op = "permute"
     _check_routing(op, routing)
     try:
@@ -94,12 +113,26 @@ def permute(x, routing):
         raise translated(op, error, {"x": x}) from None
 
 
-def combine(y, routing, weights=None, *, shared=None, residual=None, out_dtype=None):
+def combine(
+    y: Tensor,
+    routing: Routing,
+    weights: Tensor | None = None,
+    *,
+    shared: Tensor | None = None,
+    residual: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
     """[tokens, h]: for each token the sum of weights[t, j] * y[its row for choice j], then of shared and residual [tokens, h].
 
     y [tokens * top_k, h] are rows sorted by expert; weights [tokens, top_k], default 1. Summed in f32 in the order of a
     token's choices, and rounded once: a token's bits don't depend on the others. y, weights, shared and residual are
     differentiable.
+
+    >>> routing = cadre.torch.route(torch.tensor([[2, 0], [0, 1]]), num_experts=3)
+    >>> y = torch.tensor([[1.0], [10.0], [100.0], [1000.0]])  # rows sorted by expert
+    >>> cadre.torch.combine(y, routing, torch.full((2, 2), 0.5))
+    tensor([[500.5000],
+            [ 55.0000]])
     """
     op = "combine"
     _check_routing(op, routing)

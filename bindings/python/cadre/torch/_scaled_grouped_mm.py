@@ -1,5 +1,10 @@
 """scaled_grouped_mm: what torch.nn.functional.scaled_grouped_mm computes, on any device, for any sizes and more recipes."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from .._errors import wrong_type, wrong_value
@@ -13,6 +18,7 @@ from . import (
 from ._errors import renamed, translated
 from ._grouped_gemm import grouped_gemm
 from ._scaled import ScaledTensor
+from ._types import Sizes, Tensor
 
 _OP = "scaled_grouped_mm"
 #: From the words of the ops below to those of this one, for messages.
@@ -39,20 +45,20 @@ _SWIZZLE_32_4_4 = 1
 
 
 def scaled_grouped_mm(
-    mat_a,
-    mat_b,
-    scale_a,
-    scale_recipe_a,
-    scale_b,
-    scale_recipe_b,
-    swizzle_a=None,
-    swizzle_b=None,
-    bias=None,
-    offs=None,
-    output_dtype=torch.bfloat16,
-    contraction_dim=(),
-    use_fast_accum=False,
-):
+    mat_a: Tensor,
+    mat_b: Tensor,
+    scale_a: Tensor | Sequence[Tensor],
+    scale_recipe_a: Any,
+    scale_b: Tensor | Sequence[Tensor],
+    scale_recipe_b: Any,
+    swizzle_a: Any = None,
+    swizzle_b: Any = None,
+    bias: Tensor | None = None,
+    offs: Sizes | None = None,
+    output_dtype: torch.dtype | None = torch.bfloat16,
+    contraction_dim: Sequence[int] = (),
+    use_fast_accum: bool = False,
+) -> Tensor:
     """The product of each group of FP8 matrices, with `offs` as in grouped_mm.
 
     mat_a [m, k], mat_b [g, k, n], offs along m: [m, n]; rows from offs[-1] on are zero.
@@ -72,6 +78,14 @@ def scaled_grouped_mm(
 
     Beyond the original, which takes e4m3 in RowWise (and on Blackwell BlockWise1x32) alone: every size and stride, e5m2 on
     one side, bias as in grouped_mm, other types of output_dtype, offs of any integer type on either device.
+
+    >>> mat_a, mat_b = torch.ones(6, 4).to(torch.float8_e4m3fn), torch.ones(3, 4, 5).to(torch.float8_e4m3fn)
+    >>> row_wise = 1  # torch.nn.functional.ScalingType.RowWise.value
+    >>> ends = torch.tensor([2, 2, 6], dtype=torch.int32)
+    >>> cadre.torch.scaled_grouped_mm(
+    ...     mat_a, mat_b, torch.full((6,), 0.5), row_wise, torch.ones(3, 5), row_wise, offs=ends
+    ... )[0]
+    tensor([2., 2., 2., 2., 2.], dtype=torch.bfloat16)
     """
     a_recipe, b_recipe = _one("scale_recipe_a", scale_recipe_a), _one("scale_recipe_b", scale_recipe_b)
     scale_a, scale_b = _one("scale_a", scale_a), _one("scale_b", scale_b)

@@ -5,7 +5,13 @@ row of each choice or -1; the original packs the same into twice the width. Beyo
 any order. Not here: FP8 tensors, and rows padded for each expert, which nothing in cadre needs.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
 import torch
+from torch import Tensor
 
 from ..._errors import wrong_type, wrong_value
 from .. import _operators, _routing_autograd  # noqa: F401 (completes the operators)
@@ -14,7 +20,13 @@ from .._errors import renamed, translated
 _MAP_TYPES = ("mask", "index")
 
 
-def moe_permute(inp, routing_map, num_out_tokens, max_token_num=-1, map_type="mask"):
+def moe_permute(
+    inp: Tensor,
+    routing_map: Tensor,
+    num_out_tokens: int,
+    max_token_num: int = -1,
+    map_type: Literal["mask", "index"] = "mask",
+) -> tuple[Tensor, Tensor]:
     """(rows, row_id_map): the rows of inp [tokens, h] sorted by expert, num_out_tokens of them.
 
     routing_map: with map_type "mask" [tokens, experts], not 0 where a token goes to an expert; with "index" [tokens, top_k]
@@ -28,7 +40,12 @@ def moe_permute(inp, routing_map, num_out_tokens, max_token_num=-1, map_type="ma
     return rows, slot_row if map_type == "mask" else slot_row.t().flatten()
 
 
-def moe_permute_with_probs(inp, probs, routing_map, num_out_tokens):
+def moe_permute_with_probs(
+    inp: Tensor,
+    probs: Tensor,
+    routing_map: Tensor,
+    num_out_tokens: int,
+) -> tuple[Tensor, Tensor, Tensor]:
     """(rows, permuted_probs, row_id_map): as moe_permute with a mask, and probs [tokens, experts] of each row."""
     op = "moe_permute_with_probs"
     _check(op, inp, routing_map, num_out_tokens, "mask")
@@ -50,14 +67,14 @@ def moe_permute_with_probs(inp, probs, routing_map, num_out_tokens):
 
 
 def moe_unpermute(
-    inp,
-    row_id_map,
-    merging_probs=None,
-    restore_shape=None,
-    map_type="mask",
-    probs=None,
-    pad_offsets=None,
-):
+    inp: Tensor,
+    row_id_map: Tensor,
+    merging_probs: Tensor | None = None,
+    restore_shape: torch.Size | Sequence[int] | None = None,
+    map_type: Literal["mask", "index"] = "mask",
+    probs: Tensor | None = None,
+    pad_offsets: Tensor | None = None,
+) -> Tensor:
     """[tokens, h]: the sum of a token's rows of inp, each times its merging_probs [tokens, experts] (index: [tokens, top_k]).
 
     restore_shape is that of the tokens. probs is another name of merging_probs. Without merging_probs the index form gives

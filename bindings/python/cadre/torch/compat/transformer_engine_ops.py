@@ -1,8 +1,13 @@
 """transformer_engine.pytorch.ops over cadre: GroupedLinear with the names that module gives its arguments."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..._errors import wrong_value
 from .. import _grouped_linear
@@ -33,20 +38,20 @@ class GroupedLinear(_grouped_linear.GroupedLinear):
 
     def __init__(
         self,
-        num_groups,
-        in_features,
-        out_features,
+        num_groups: int,
+        in_features: int,
+        out_features: int,
         *,
-        bias=True,
-        device=None,
-        dtype=None,
-        rng_state_tracker_function=None,
-        accumulate_into_main_grad=False,
-        single_grouped_weight=False,
-        single_grouped_bias=False,
-        delay_wgrad_compute=False,
-        scale_bias=False,
-    ):
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        rng_state_tracker_function: Callable[[], Any] | None = None,
+        accumulate_into_main_grad: bool = False,
+        single_grouped_weight: bool = False,
+        single_grouped_bias: bool = False,
+        delay_wgrad_compute: bool = False,
+        scale_bias: bool = False,
+    ) -> None:
         try:
             super().__init__(
                 num_groups,
@@ -70,10 +75,16 @@ class GroupedLinear(_grouped_linear.GroupedLinear):
         self.num_extra_inputs = 2 if self.scale_bias else 1
 
     @property
-    def has_bias(self):
+    def has_bias(self) -> bool:
         return self.use_bias
 
-    def forward(self, input, *extra_inputs, output=None, grad_input=None):
+    def forward(
+        self,
+        input: Tensor,
+        *extra_inputs: Tensor,
+        output: Tensor | None = None,
+        grad_input: Tensor | None = None,
+    ) -> Tensor:
         if len(extra_inputs) != self.num_extra_inputs:
             wanted = "split_sizes and scales" if self.scale_bias else "split_sizes"
             received = f"{len(extra_inputs)} tensors"

@@ -1,7 +1,13 @@
 """The capacity exchange: as many rows for every rank, whatever the router chose, so that the host needs to know nothing."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from ..._errors import wrong_type, wrong_value
 from .._routing import Routing, route
@@ -23,8 +29,8 @@ class Capacity(Exchange):
     """
 
     def __init__(
-        self, num_experts, capacity, *, overflow="error", group=None, experts_per_rank=None
-    ):
+        self, num_experts: int, capacity: int, *, overflow: Literal["error", "drop"] = "error", group: Any = None, experts_per_rank: Sequence[int] | None = None
+    ) -> None:
         self.capacity, self.overflow = capacity, overflow
         super().__init__(num_experts, group=group, experts_per_rank=experts_per_rank)
         self._agreed = set()
@@ -42,7 +48,13 @@ class Capacity(Exchange):
         if self.overflow not in ("drop", "error"):
             raise wrong_value(self.op, "overflow", repr(self.overflow), "'drop' or 'error'")
 
-    def plan(self, x, expert_ids, weights=None, needs=(False, False, False)):
+    def plan(
+        self,
+        x: Tensor,
+        expert_ids: Tensor,
+        weights: Tensor | None = None,
+        needs: Sequence[bool] = (False, False, False),
+    ) -> Plan:
         refused = None
         try:
             home = self._checked(x, expert_ids, weights)
@@ -111,13 +123,13 @@ class Capacity(Exchange):
         return self._constants[device]
 
     @property
-    def dropped(self):
+    def dropped(self) -> Tensor:
         """[ranks] of int64: the choices of each rank's tokens that found no room, since the last check(); on the device."""
         for constants in self._constants.values():
             return constants["dropped"]
         return torch.zeros(self.ranks, dtype=torch.int64)
 
-    def check(self):
+    def check(self) -> None:
         """Raises, on every rank, if choices have found no room since the last check. Waits for the device."""
         dropped = self.dropped
         by_rank = dropped.tolist()

@@ -4,10 +4,14 @@ An exchange makes a Plan of a call, and sends rows both ways along it. Everythin
 gather into the order in which rows are sent (permute) and the weighted sum of what comes back (combine).
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from ..._errors import wrong_type, wrong_value
 from .._errors import renamed
@@ -40,10 +44,10 @@ class _Handle(NamedTuple):
 class Flight:
     """Rows on their way. wait() gives what arrived, in the order of the tensors that were sent."""
 
-    def __init__(self, works, tensors):
+    def __init__(self, works: list[Any], tensors: list[Tensor]) -> None:
         self._works, self._tensors = works, tensors
 
-    def wait(self):
+    def wait(self) -> list[Tensor]:
         for work in self._works:
             work.wait()
         return self._tensors
@@ -55,7 +59,7 @@ class Exchange:
     #: What errors call it.
     op = "expert_parallel"
 
-    def __init__(self, num_experts, *, group=None, experts_per_rank=None):
+    def __init__(self, num_experts: int, *, group: Any = None, experts_per_rank: Sequence[int] | None = None) -> None:
         self.group = _agreement.group_of(self.op, group)
         self.rank, self.ranks = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.num_experts = num_experts
@@ -88,7 +92,7 @@ class Exchange:
     def _check_options(self):
         pass
 
-    def tables(self, device):
+    def tables(self, device: torch.device) -> Tensor:
         """[ranks, widest]: the expert that stands at each place of each rank's list, num_experts for none. Made once."""
         if device not in self._tables:
             widest = max(self.experts_per_rank)
@@ -100,21 +104,27 @@ class Exchange:
             self._tables[device] = table.to(device)
         return self._tables[device]
 
-    def counts_by_rank(self, group_sizes):
+    def counts_by_rank(self, group_sizes: Tensor) -> Tensor:
         """[ranks, widest] of int64: rows for each expert of each rank, from those of all experts."""
         table = self.tables(group_sizes.device)
         padded = torch.nn.functional.pad(group_sizes.long(), (0, 1))
         return padded.index_select(0, table.view(-1)).view(table.shape)
 
-    def plan(self, x, expert_ids, weights=None, needs=(False, False, False)):
+    def plan(
+        self,
+        x: Tensor,
+        expert_ids: Tensor,
+        weights: Tensor | None = None,
+        needs: Sequence[bool] = (False, False, False),
+    ) -> Plan:
         """The Plan of a call. `needs`: whether x, weights and the parameters want gradients."""
         raise NotImplementedError
 
-    def send(self, plan, *tensors):
+    def send(self, plan: Plan, *tensors: Tensor) -> Flight:
         """Starts to send rows in the order of plan.home, [m, ...] of any type; the Flight of what arrives for plan.local."""
         return self._all_to_all(tensors, plan.sent, plan.received)
 
-    def send_back(self, plan, *tensors):
+    def send_back(self, plan: Plan, *tensors: Tensor) -> Flight:
         """The way back: from the order of plan.local's tokens to that of plan.home's rows."""
         return self._all_to_all(tensors, plan.received, plan.sent)
 
@@ -136,7 +146,7 @@ class Exchange:
             arrived.append(out)
         return Flight(works, arrived)
 
-    def dispatch(self, x, expert_ids, weights=None):
+    def dispatch(self, x: Tensor, expert_ids: Tensor, weights: Tensor | None = None) -> Dispatched:
         """x [t, h] and the router's choices [t, top_k] -> Dispatched: the rows of all ranks for the experts of this one.
 
         x is differentiable; weights, for collect's sum, too.
@@ -150,7 +160,15 @@ class Exchange:
         rows = permute(received, plan.local)
         return Dispatched(rows, plan.local.group_sizes, _Handle(plan, weights))
 
-    def collect(self, rows, handle, *, shared=None, residual=None, out_dtype=None):
+    def collect(
+        self,
+        rows: Tensor,
+        handle: Any,
+        *,
+        shared: Tensor | None = None,
+        residual: Tensor | None = None,
+        out_dtype: torch.dtype | None = None,
+    ) -> Tensor:
         """The results for dispatched rows -> [t, h]: the weighted sum of each token's, then of shared and residual."""
         if not isinstance(handle, _Handle):
             raise wrong_type(self.op, "handle", handle, "what dispatch gave")
@@ -214,7 +232,13 @@ class AllToAll(Exchange):
     with every call.
     """
 
-    def plan(self, x, expert_ids, weights=None, needs=(False, False, False)):
+    def plan(
+        self,
+        x: Tensor,
+        expert_ids: Tensor,
+        weights: Tensor | None = None,
+        needs: Sequence[bool] = (False, False, False),
+    ) -> Plan:
         home, refused = None, None
         try:
             home = self._checked(x, expert_ids, weights)

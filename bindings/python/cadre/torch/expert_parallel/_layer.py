@@ -1,6 +1,12 @@
 """ExpertParallelMLP: the experts of a layer, spread over the ranks of a group."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
 import torch
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..._errors import wrong_type, wrong_value
@@ -31,18 +37,18 @@ class ExpertParallelMLP(GroupedMLP):
 
     def __init__(
         self,
-        num_experts,
-        hidden_size,
-        ffn_hidden_size,
+        num_experts: int,
+        hidden_size: int,
+        ffn_hidden_size: int,
         *,
-        group=None,
-        exchange="all_to_all",
-        capacity=None,
-        overflow="error",
-        experts_per_rank=None,
-        chunks=1,
-        **options,
-    ):
+        group: Any = None,
+        exchange: Exchange | Literal["all_to_all", "capacity"] = "all_to_all",
+        capacity: int | None = None,
+        overflow: Literal["error", "drop"] = "error",
+        experts_per_rank: Sequence[int] | None = None,
+        chunks: int = 1,
+        **options: Any,
+    ) -> None:
         try:
             made = exchange_of(
                 num_experts, group, exchange, capacity, overflow, experts_per_rank
@@ -81,7 +87,7 @@ class ExpertParallelMLP(GroupedMLP):
             setattr(self, name, torch.nn.Parameter(empty))
 
     @torch.no_grad()
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Draws the numbers of all experts and keeps those of this rank, so that the same seed means the same experts."""
         first = self.exchange.first_expert
         for weight in map(_style.local, self.weights()):
@@ -93,7 +99,15 @@ class ExpertParallelMLP(GroupedMLP):
             bias.zero_()
 
     @torch.compiler.disable  # collectives of their own, and what is in flight
-    def forward(self, x, expert_ids, weights=None, *, shared=None, residual=None):
+    def forward(
+        self,
+        x: Tensor,
+        expert_ids: Tensor,
+        weights: Tensor | None = None,
+        *,
+        shared: Tensor | Callable[[Tensor], Tensor] | None = None,
+        residual: Tensor | None = None,
+    ) -> Tensor:
         """x [..., hidden_size]: this rank's tokens; expert_ids and weights [tokens, top_k]; residual of x's shape.
 
         shared: a tensor of x's shape to add, or a function of x [tokens, hidden_size], the shared expert, which is called
@@ -153,7 +167,7 @@ class ExpertParallelMLP(GroupedMLP):
             return [tensors]
         return list(zip(*(_split(each, self.chunks) for each in tensors), strict=True))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         spread = f"{self.num_experts} experts on {self.exchange.ranks} ranks, {self.num_gemms} here"
         sizes = f"hidden_size={self.hidden_size}, ffn_hidden_size={self.ffn_hidden_size}"
         return f"{spread}, {sizes}, bias={self.use_bias}, chunks={self.chunks}"

@@ -1,5 +1,9 @@
 """A model's experts sharded in one line, and their parameters as DTensors: for parallelize_module and for checkpoints."""
 
+from __future__ import annotations
+
+from typing import Any, Literal
+
 import torch
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
@@ -42,7 +46,14 @@ class ExpertParallel(ParallelStyle):
     DTensors, each rank's part of what rank 0 holds.
     """
 
-    def __init__(self, *, exchange="all_to_all", capacity=None, overflow="error", chunks=1):
+    def __init__(
+        self,
+        *,
+        exchange: Literal["all_to_all", "capacity"] = "all_to_all",
+        capacity: int | None = None,
+        overflow: Literal["error", "drop"] = "error",
+        chunks: int = 1,
+    ) -> None:
         super().__init__()
         self.options = {"exchange": exchange, "capacity": capacity, "overflow": overflow}
         self.chunks = chunks

@@ -8,7 +8,10 @@ A model's gate or activation is compared with those that cadre has fused, on num
 none of them runs as it is between cadre's products. Experts that other ranks hold (ids from num_experts on) are left out.
 """
 
+from __future__ import annotations
+
 import itertools
+from typing import Any
 
 import torch
 
@@ -31,7 +34,12 @@ _WITHOUT_GATE = range(_structs.NO_ACTIVATION, _structs.SWIGLU)
 _PLAIN_GATES = range(_structs.SWIGLU, _structs.CLAMPED_SWIGLU)
 
 
-def experts_forward(self, hidden_states, top_k_index, top_k_weights):
+def experts_forward(
+    self,
+    hidden_states: torch.Tensor,
+    top_k_index: torch.Tensor,
+    top_k_weights: torch.Tensor,
+) -> torch.Tensor:
     """An experts module's forward: hidden_states [t, h], top_k_index and top_k_weights [t, k] -> [t, h]."""
     up_name = "gate_up_proj" if self.has_gate else "up_proj"
     w13, w2 = getattr(self, up_name), self.down_proj

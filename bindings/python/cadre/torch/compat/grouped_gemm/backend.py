@@ -1,11 +1,14 @@
 """grouped_gemm.backend: the products alone, outside autograd, into a given tensor if you like."""
 
+from __future__ import annotations
+
 import torch
 
 from ...._errors import wrong_value
 from ..._errors import renamed
 from ..._functional import gmm as _gmm
 from ..._functional import tgmm as _tgmm
+from ..._types import Sizes, Tensor
 
 #: From the words of gmm and tgmm to those of this package, for messages.
 WORDS = {
@@ -19,7 +22,14 @@ WORDS = {
 
 
 @torch.no_grad()
-def gmm(a, b, batch_sizes, trans_a=False, trans_b=False, c=None):
+def gmm(
+    a: Tensor,
+    b: Tensor,
+    batch_sizes: Sizes,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    c: Tensor | None = None,
+) -> Tensor:
     """a [m, k] times b [g, k, n] ([g, n, k] with trans_b) for each group of rows; with trans_a, a^T times b [m, n].
 
     The result is written to c where it is given, and returned. Rows of c that no group covers keep what they hold.

@@ -1,13 +1,16 @@
 """grouped_gemm.ops: the product with its gradients."""
 
+from __future__ import annotations
+
 from ..._errors import renamed
 from ..._functional import gmm as _gmm
+from ..._types import Sizes, Tensor
 from . import backend
 
 __all__ = ["backend", "gmm"]
 
 
-def gmm(a, b, batch_sizes, trans_b=False):
+def gmm(a: Tensor, b: Tensor, batch_sizes: Sizes, trans_b: bool = False) -> Tensor:
     """a [m, k] times b [g, k, n] ([g, n, k] with trans_b) for each group of rows.
 
     Beyond the original: any device, float type and strides; batch_sizes of any integer type, on the host or the device;
