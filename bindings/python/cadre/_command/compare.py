@@ -10,9 +10,10 @@ import os
 import sys
 import time
 
+from .. import _versions
 from .._compare import case as cases
 from .._compare import clock, jax_front, models, numpy_front, torch_front
-from . import NOT_AVAILABLE, info
+from . import NOT_AVAILABLE
 from .progress import Progress
 
 EXAMPLE = "cadre compare qwen3-30b --tokens 512"
@@ -176,7 +177,7 @@ def _table(rows):
 
 
 def _document(options, device, rows, left_out, notes):
-    found = info.collect()
+    found = _versions.collect()
     machine = {"model": found["cpu"], "logical_cpus": found["logical_cpus"], "packages": found["packages"]}
     if device == "cuda":
         machine["device"] = (torch_front if torch_front.has_gpu() else jax_front).gpu_name()
