@@ -9,7 +9,7 @@ namespace cadre::cuda {
 
 std::span<const KernelFamily* const> families() {
   static const KernelFamily* const ordered[] = {&sm90::gmm_family(), &sm90::tgmm_family(),
-                                                &sm80::portable_family()};
+                                                &sm90::grouped_family(), &sm80::portable_family()};
   static_assert(std::size(ordered) <= kMaxFamilies);
   return ordered;
 }

@@ -4,7 +4,7 @@
 namespace cadre::contract {
 namespace {
 
-CADRE_CONTRACT_SUITE(GroupedGemmContract, "", product_types());
+CADRE_CONTRACT_SUITE(GroupedGemmContract, "grouped_gemm", product_types());
 
 TEST_P(GroupedGemmContract, EveryGroupHasItsOwnDims) {
   expect(grouped_gemm::every_group_has_its_own_dims);

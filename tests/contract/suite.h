@@ -40,7 +40,7 @@ inline std::string name_of_param(const testing::TestParamInfo<SuiteParam>& info)
 }
 
 /// Every backend with all of the types; then what takes a part of the op's problems ("gmm", "tgmm",
-/// "" for none) alone, with the types that it takes.
+/// "grouped_gemm", "" for none) alone, with the types that it takes.
 inline std::vector<SuiteParam> parameters(const std::string& op, const std::vector<DTypes>& types) {
   std::vector<SuiteParam> all;
   for (const std::string& name : contract_subjects()) {

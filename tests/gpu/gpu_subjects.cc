@@ -30,7 +30,8 @@ std::vector<std::string> backend_and_isa_names() { return backend_names(); }
 std::vector<std::string> restricted_names(const std::string& op) {
   std::vector<std::string> names;
   for (const HopperSubject& subject : hopper_subjects()) {
-    if (op == "gmm" || (op == "tgmm" && subject.kernel.empty())) names.push_back(subject.name);
+    const bool other = op == "tgmm" || op == "grouped_gemm";
+    if (op == "gmm" || (other && subject.kernel.empty())) names.push_back(subject.name);
   }
   return names;
 }

@@ -82,6 +82,10 @@ TEST_F(HopperChoice, EveryKernelIsChosenForSomeCall) {
       Case c = sized(contract::tgmm::basic(types), {30, 0, 5}, 64, 72);
       c.accumulate = accumulate;
       chosen.insert(kernel_of(c));
+      c = contract::grouped_gemm::basic(types);
+      c.dims = {{40, 64, 72}, {8, 16, 8}};
+      c.accumulate = accumulate;
+      chosen.insert(kernel_of(c));
     }
   }
   for (const Activation& activation :

@@ -39,6 +39,27 @@ void widen(Case* c) {
   c->n *= kVector;
 }
 
+/// Every group's extents become multiples of 8, but for k where only strides have to be.
+bool fit_grouped(const HopperSubject& subject, Case* c) {
+  bool any = false;
+  for (verify::GemmDims& dims : c->dims) {
+    dims.m *= kVector;
+    dims.k *= kVector;
+    dims.n *= kVector;
+    if (subject.fit == HopperFit::kRagged && dims.k > 0) dims.k -= 3;
+    any = any || (dims.m > 0 && dims.k > 0 && dims.n > 0);
+  }
+  if (subject.fit == HopperFit::kRagged) c->sizes_on_device = true;
+  if (!any || (c->c == COperand::kSeparate && c->c_dtype != c->out)) return false;
+  for (const Layout* layout : {&c->lhs_layout, &c->rhs_layout, &c->out_layout, &c->c_layout}) {
+    if (layout->column_major) return false;
+  }
+  const int64_t k = c->dims.front().k;  // all leave the same rest
+  return fit_layout(c->transpose_lhs ? kVector : k, &c->lhs_layout) &&
+         fit_layout(c->transpose_rhs ? k : kVector, &c->rhs_layout) &&
+         fit_layout(kVector, &c->out_layout) && fit_layout(kVector, &c->c_layout);
+}
+
 void add_rows(Case* c) {
   if (c->m > kFewRows) return;
   const int64_t tail =
@@ -81,6 +102,7 @@ const HopperSubject* find_hopper_subject(const std::string& name) {
 }
 
 bool fit_to_hopper(const HopperSubject& subject, Case* c) {
+  if (c->op == Op::kGroupedGemm) return fit_grouped(subject, c);
   const bool is_gmm = c->op == Op::kGmm;
   if (c->k == 0 || c->n == 0 || (is_gmm && (c->m == 0 || c->local_groups() == 0))) return false;
   if (c->has_beta() && !subject.c) return false;

@@ -17,7 +17,7 @@ enum class HopperFit {
 
 struct HopperSubject {
   std::string name;      ///< "sm90_192x256"
-  std::string kernel{};  ///< of gmm, pinned; empty: the library chooses, for gmm and for tgmm
+  std::string kernel{};  ///< of gmm, pinned; empty: the library chooses, for every op
   HopperFit fit = HopperFit::kWhole;
   int32_t sm_count = 0;  ///< few: every CTA takes many tiles
   bool f32_out = true;   ///< the kernel writes f32

@@ -54,6 +54,14 @@ __device__ __forceinline__ void tma_load_4d(uint32_t destination, const CUtensor
 
 // Stores: what lies outside the map's bounds is dropped.
 
+__device__ __forceinline__ void tma_store_2d(const CUtensorMap* map, uint32_t source, int c0,
+                                             int c1) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+      "r"(source), "r"(c0), "r"(c1)
+      : "memory");
+}
+
 __device__ __forceinline__ void tma_store_4d(const CUtensorMap* map, uint32_t source, int c0,
                                              int c1, int c2, int c3) {
   asm volatile(

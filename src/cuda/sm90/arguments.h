@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cuda/group_inputs.h"
+#include "cuda/sm80/group_entry.h"
 
 namespace cadre::sm90 {
 
@@ -137,6 +138,26 @@ struct TgmmArguments {
   int64_t out_row_stride = 0;
   ElementKind output = ElementKind::kBf16;
   int band = 1;  // height of the bands of tiles
+};
+
+// grouped_gemm: the maps of a group's matrices, made on the device (grouped_maps.cu).
+struct GroupedMaps {
+  CUtensorMap a, b, out, c;
+};
+
+// What grouped_maps.cu finds out about all groups.
+struct GroupedVerdict {
+  uint32_t unfit;  // a matrix that the copy engine can't take: nothing is done
+  uint32_t tiles;  // of all groups; 0 when one is unfit
+};
+
+struct GroupedArguments {
+  const GroupedVerdict* verdict = nullptr;
+  const GroupedMaps* maps = nullptr;  // of each group
+  sm80::GroupEntries table{};         // made by sm80/prepare_kernel.cu for tiles of this shape
+  uint32_t* tile_counter = nullptr;   // 0 before and after; null: tile t goes to CTA t mod grid
+  int num_groups = 0;
+  ElementKind output = ElementKind::kBf16;
 };
 
 }  // namespace cadre::sm90

@@ -1,4 +1,5 @@
-// The instantiations of the kernels for an element type; included by bf16.cu and f16.cu alone.
+// The instantiations of the kernels for an element type; included by the .cu files
+// of each type alone.
 #pragma once
 
 #include "cuda/sm90/gmm_kernel.cuh"
@@ -58,6 +59,24 @@ template <typename T>
 TgmmInstance tgmm_instance_of(bool reads_c) {
   return reads_c ? turn_instance<Tgmm<TgmmTraits<T, TgmmShapeWithC>>>()
                  : turn_instance<Tgmm<TgmmTraits<T, TgmmShape>>>();
+}
+
+template <typename T, ptx::Major kMajorA, ptx::Major kMajorB>
+GroupedInstance grouped_instance_of(bool reads_c) {
+  return reads_c ? turn_instance<GroupedGemm<MatrixTraits<T, kMajorA, kMajorB, TgmmShapeWithC>>>()
+                 : turn_instance<GroupedGemm<MatrixTraits<T, kMajorA, kMajorB, TgmmShape>>>();
+}
+
+template <typename T>
+GroupedInstance grouped_instance_of(const GroupedOrder& order, bool reads_c) {
+  constexpr ptx::Major kK = ptx::Major::kK;
+  constexpr ptx::Major kMN = ptx::Major::kMN;
+  if (order.a_along_k) {
+    return order.b_along_k ? grouped_instance_of<T, kK, kK>(reads_c)
+                           : grouped_instance_of<T, kK, kMN>(reads_c);
+  }
+  return order.b_along_k ? grouped_instance_of<T, kMN, kK>(reads_c)
+                         : grouped_instance_of<T, kMN, kMN>(reads_c);
 }
 
 }  // namespace cadre::sm90

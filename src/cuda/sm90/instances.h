@@ -18,10 +18,19 @@ struct Instance {
 };
 using GmmInstance = Instance<GmmArguments>;
 using TgmmInstance = Instance<TgmmArguments>;
+using GroupedInstance = Instance<GroupedArguments>;
+
+/// How grouped_gemm's operands are stored.
+struct GroupedOrder {
+  bool a_along_k = false;  ///< rows of k elements: A without transa
+  bool b_along_k = false;  ///< B with transb
+};
 
 GmmInstance gmm_instance_bf16(bool transposed_rhs, GmmShapeKind shape);
 GmmInstance gmm_instance_f16(bool transposed_rhs, GmmShapeKind shape);
 TgmmInstance tgmm_instance_bf16(bool reads_c);
 TgmmInstance tgmm_instance_f16(bool reads_c);
+GroupedInstance grouped_instance_bf16(const GroupedOrder& order, bool reads_c);
+GroupedInstance grouped_instance_f16(const GroupedOrder& order, bool reads_c);
 
 }  // namespace cadre::sm90

@@ -169,4 +169,9 @@ constexpr const ShapeFacts& facts_of(GmmShapeKind kind) {
 inline constexpr std::array<ShapeFacts, 2> kTgmmShapes = {
     facts_of<TgmmShape>("sm90/tgmm_128x192"), facts_of<TgmmShapeWithC>("sm90/tgmm_128x192_c")};
 
+/// grouped_gemm: tgmm's shapes over operands of either order, without C and with it.
+inline constexpr std::array<ShapeFacts, 2> kGroupedShapes = {
+    facts_of<TgmmShape>("sm90/grouped_128x192"),
+    facts_of<TgmmShapeWithC>("sm90/grouped_128x192_c")};
+
 }  // namespace cadre::sm90

@@ -1,6 +1,6 @@
-// The kernel whose warpgroups take turns, for gmm and tgmm: each owns every second tile, multiplies
-// it alone and finishes it while the other one multiplies. A persistent CTA is four warps that feed
-// and drain, and two warpgroups that multiply:
+// The kernel whose warpgroups take turns, for gmm, tgmm and grouped_gemm: each owns every second
+// tile, multiplies it alone and finishes it while the other one multiplies. A persistent CTA is
+// four warps that feed and drain, and two warpgroups that multiply:
 //   schedule -> ring of tiles -> every role
 //   fill_stages -> stages -> consume -> chunks -> store_chunks -> out
 //                       load_inputs -^ (factors, and C where there is one)
@@ -17,6 +17,7 @@
 #include "cuda/sm90/pipeline/cta.cuh"
 #include "cuda/sm90/pipeline/producers.cuh"
 #include "cuda/sm90/schedule/gmm_tiles.cuh"
+#include "cuda/sm90/schedule/grouped_tiles.cuh"
 #include "cuda/sm90/schedule/tgmm_tiles.cuh"
 
 namespace cadre::sm90 {
@@ -77,8 +78,10 @@ struct GmmInTurn : Traits_ {
   };
   using InputsCursor = Cursor<Traits::kInputs>;
 
-  static __device__ const CUtensorMap& map_a(const Arguments& args) { return args.weights_map; }
-  static __device__ const CUtensorMap& map_b(const Arguments& args) { return args.tokens_map; }
+  template <typename InitBarriers>
+  static __device__ __forceinline__ void start(const Arguments& args, InitBarriers init) {
+    start_cta(init, args.weights_map, args.tokens_map, args.out_map);
+  }
 
   // All threads; false when there is nothing to do.
   static __device__ __forceinline__ bool prepare(TurnStorage<GmmInTurn>& /*shared*/,
@@ -137,15 +140,14 @@ struct GmmInTurn : Traits_ {
   }
 };
 
-// out[g] = alpha * lhs[rows of g]^T x rhs[rows of g] + beta * C[g].
-template <typename Traits_>
-struct Tgmm : Traits_ {
+// What tgmm and grouped_gemm share: matrices by rows, with nothing to read beside the sums but C.
+template <typename Traits_, typename Tile_, typename Arguments_,
+          template <typename> typename Chunks_>
+struct RowsInTurn : Traits_ {
   using Traits = Traits_;
-  using Arguments = TgmmArguments;
-  using Tile = TgmmTile;
-  using Chunks = TgmmChunks<Traits>;
-  template <typename Storage>
-  using Source = TgmmSource<Traits, Storage>;
+  using Tile = Tile_;
+  using Arguments = Arguments_;
+  using Chunks = Chunks_<Traits>;
   static constexpr bool kLoadsInputs = Traits::kReadsC;
 
   struct Inputs {
@@ -153,31 +155,22 @@ struct Tgmm : Traits_ {
   };
   using InputsCursor = Cursor<1>;
 
-  static __device__ const CUtensorMap& map_a(const Arguments& args) { return args.lhs_map; }
-  static __device__ const CUtensorMap& map_b(const Arguments& args) { return args.rhs_map; }
-
-  static __device__ __forceinline__ bool prepare(TurnStorage<Tgmm>& shared, const Arguments& args) {
-    return make_plan<Traits>(shared, args);
-  }
-
   static __device__ __forceinline__ bool has_products(const Tile& tile) { return tile.rows > 0; }
   static __device__ __forceinline__ KBlocks<Traits> blocks(const Arguments& /*args*/,
                                                            const Tile& tile) {
     return KBlocks<Traits>(tile.rows);
   }
-  static __device__ __forceinline__ AtomInstruction instruction(const Arguments& args,
-                                                                const Tile& tile) {
-    return {ptx::uniform(tile.atoms_a(args.k)), ptx::uniform(tile.atoms_b())};
-  }
 
-  static __device__ __forceinline__ void finish(TurnStorage<Tgmm>& shared, const Arguments& args,
+  template <typename Storage>
+  static __device__ __forceinline__ void finish(Storage& shared, const Arguments& args,
                                                 const Tile& tile, const InputsCursor& /*cursor*/,
                                                 Cursor<Traits::kChunks>& chunks,
                                                 const Accumulators<Traits>& acc) {
-    finish_tgmm_tile<Traits>(shared, args, tile, chunks, acc);
+    finish_row_tile<Traits>(shared, args, tile, chunks, acc);
   }
 
-  static __device__ void load_inputs(TurnStorage<Tgmm>& shared, const Arguments& args) {
+  template <typename Storage>
+  static __device__ void load_inputs(Storage& shared, const Arguments& args) {
     if (threadIdx.x % 32 != 0) return;
     const Chunks chunks(args);
     Cursor<Traits::kRingSlots> ring;
@@ -187,6 +180,47 @@ struct Tgmm : Traits_ {
       if (tile.is_end()) return;
       load_c<Traits>(shared, chunks, tile, cursor);
     }
+  }
+};
+
+// out[g] = alpha * lhs[rows of g]^T x rhs[rows of g] + beta * C[g].
+template <typename Traits>
+struct Tgmm : RowsInTurn<Traits, TgmmTile, TgmmArguments, TgmmChunks> {
+  template <typename Storage>
+  using Source = TgmmSource<Traits, Storage>;
+
+  template <typename InitBarriers>
+  static __device__ __forceinline__ void start(const TgmmArguments& args, InitBarriers init) {
+    start_cta(init, args.lhs_map, args.rhs_map, args.out_map);
+  }
+  static __device__ __forceinline__ bool prepare(TurnStorage<Tgmm>& shared,
+                                                 const TgmmArguments& args) {
+    return make_plan<Traits>(shared, args);
+  }
+  static __device__ __forceinline__ AtomInstruction instruction(const TgmmArguments& args,
+                                                                const TgmmTile& tile) {
+    return {ptx::uniform(tile.atoms_a(args.k)), ptx::uniform(tile.atoms_b())};
+  }
+};
+
+// D[g] = alpha[g] * op(A[g]) x op(B[g]) + beta[g] * C[g], every group of its own extents.
+template <typename Traits>
+struct GroupedGemm : RowsInTurn<Traits, GroupedTile, GroupedArguments, GroupedChunks> {
+  template <typename Storage>
+  using Source = GroupedSource<Traits, Storage>;
+
+  template <typename InitBarriers>
+  static __device__ __forceinline__ void start(const GroupedArguments& /*args*/,
+                                               InitBarriers init) {
+    start_cta(init);
+  }
+  static __device__ __forceinline__ bool prepare(TurnStorage<GroupedGemm>& /*shared*/,
+                                                 const GroupedArguments& args) {
+    return args.verdict->tiles > 0;
+  }
+  static __device__ __forceinline__ AtomInstruction instruction(const GroupedArguments& /*args*/,
+                                                                const GroupedTile& tile) {
+    return {ptx::uniform(tile.atoms_a()), ptx::uniform(tile.atoms_b())};
   }
 };
 
@@ -240,7 +274,7 @@ __global__ void __launch_bounds__(kCtaThreads, 1)
   static_assert(sizeof(Storage) <= kSharedBytes);
   extern __shared__ __align__(1024) unsigned char raw[];
   Storage& shared = *reinterpret_cast<Storage*>(raw);
-  start_cta([&] { shared.init(); }, Op::map_a(args), Op::map_b(args), args.out_map);
+  Op::start(args, [&] { shared.init(); });
   if (!Op::prepare(shared, args)) return;
   const int warpgroup = ptx::uniform(threadIdx.x / 128);
   if (warpgroup == 0) {

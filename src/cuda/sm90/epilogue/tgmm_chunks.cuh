@@ -1,6 +1,6 @@
-// tgmm's results in the ring of chunks, of 64 rows x 128 bytes of out each: a warpgroup writes
-// alpha
-// * sum + beta * C of its tile, each warp at its own pace, while the other one multiplies.
+// The results of tgmm and grouped_gemm in the ring of chunks, of 64 rows x 128 bytes of out each: a
+// warpgroup writes alpha * sum + beta * C of its tile, each warp at its own pace, while the other
+// one multiplies.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,15 @@ namespace cadre::sm90 {
 
 // A chunk is 64 columns of 16 bits or 32 of fp32; chunk c lies in block c / per_block of 64 rows.
 template <typename Traits>
-struct TgmmChunks {
-  const TgmmArguments& args;
+struct RowChunks {
   int columns;    // of a chunk
   int per_block;  // chunks side by side
 
-  __device__ __forceinline__ explicit TgmmChunks(const TgmmArguments& arguments)
-      : args(arguments),
-        columns(args.output == ElementKind::kF32 ? 32 : 64),
-        per_block(Traits::kWidth / columns) {}
+  __device__ __forceinline__ explicit RowChunks(ElementKind output)
+      : columns(output == ElementKind::kF32 ? 32 : 64), per_block(Traits::kWidth / columns) {}
 
-  __device__ __forceinline__ int count(const TgmmTile& /*tile*/) const {
+  template <typename Tile>
+  __device__ __forceinline__ int count(const Tile& /*tile*/) const {
     return Traits::kBlocks * per_block;
   }
 
@@ -33,14 +31,23 @@ struct TgmmChunks {
     int row;     // of out
     int column;  // within the tile
   };
-  __device__ __forceinline__ Place place_of(const TgmmTile& tile, int chunk) const {
+  template <typename Tile>
+  __device__ __forceinline__ Place place_of(const Tile& tile, int chunk) const {
     const int block = chunk >= per_block ? 1 : 0;
     static_assert(Traits::kBlocks == 2);
     return {tile.k + block * kBlockRows, (chunk - block * per_block) * columns};
   }
+};
+
+template <typename Traits>
+struct TgmmChunks : RowChunks<Traits> {
+  const TgmmArguments& args;
+
+  __device__ __forceinline__ explicit TgmmChunks(const TgmmArguments& arguments)
+      : RowChunks<Traits>(arguments.output), args(arguments) {}
 
   __device__ __forceinline__ void send(const TgmmTile& tile, int chunk, uint32_t from) const {
-    const Place at = place_of(tile, chunk);
+    const auto at = this->place_of(tile, chunk);
     if (at.column < tile.columns && tile.n + at.column < args.whole_columns && at.row < args.k) {
       ptx::tma_store_4d(&args.out_map, from, tile.n + at.column, at.row, tile.out_low,
                         tile.out_high);
@@ -49,16 +56,49 @@ struct TgmmChunks {
   // Not with beta = 0, nor beyond the matrix: a box that lies outside the map in whole touches the
   // map's base, where a list on the device has nothing.
   __device__ __forceinline__ bool reads_c(const TgmmTile& tile, int chunk) const {
-    const Place at = place_of(tile, chunk);
+    const auto at = this->place_of(tile, chunk);
     return tile.beta != 0.0f && at.column < tile.columns && tile.n + at.column < args.n &&
            at.row < args.k;
   }
   __device__ __forceinline__ void load_c(const TgmmTile& tile, int chunk, uint32_t to,
                                          uint32_t loaded) const {
-    const Place at = place_of(tile, chunk);
+    const auto at = this->place_of(tile, chunk);
     ptx::mbarrier_arrive_expect(loaded, kChunkBytes);
     ptx::tma_load_4d(to, &args.c_map, loaded, ptx::kEvictNormal, tile.n + at.column, at.row,
                      tile.c_low, tile.c_high);
+  }
+};
+
+// grouped_gemm: every group has maps of its own, which end where its matrices do.
+template <typename Traits>
+struct GroupedChunks : RowChunks<Traits> {
+  const GroupedArguments& args;
+
+  __device__ __forceinline__ explicit GroupedChunks(const GroupedArguments& arguments)
+      : RowChunks<Traits>(arguments.output), args(arguments) {}
+
+  // Whether anything of the chunk lies in the matrix.
+  template <typename Place>
+  __device__ __forceinline__ static bool inside(const GroupedTile& tile, const Place& at) {
+    return at.column < tile.columns && tile.n + at.column < tile.end_n && at.row < tile.end_k;
+  }
+  __device__ __forceinline__ void send(const GroupedTile& tile, int chunk, uint32_t from) const {
+    const auto at = this->place_of(tile, chunk);
+    if (!inside(tile, at)) return;
+    const CUtensorMap* map = &args.maps[tile.group].out;
+    if (chunk == 0) ptx::fence_tensor_map_acquire(map);  // a tile's first one lies inside
+    ptx::tma_store_2d(map, from, tile.n + at.column, at.row);
+  }
+  __device__ __forceinline__ bool reads_c(const GroupedTile& tile, int chunk) const {
+    return tile.beta != 0.0f && inside(tile, this->place_of(tile, chunk));
+  }
+  __device__ __forceinline__ void load_c(const GroupedTile& tile, int chunk, uint32_t to,
+                                         uint32_t loaded) const {
+    const auto at = this->place_of(tile, chunk);
+    const CUtensorMap* map = &args.maps[tile.group].c;
+    if (chunk == 0) ptx::fence_tensor_map_acquire(map);
+    ptx::mbarrier_arrive_expect(loaded, kChunkBytes);
+    ptx::tma_load_2d(to, map, loaded, ptx::kEvictNormal, tile.n + at.column, at.row);
   }
 };
 
@@ -176,11 +216,12 @@ __device__ __forceinline__ void store_rest(const TgmmArguments& args, const Cons
 }
 
 // All chunks of a tile, from position `cursor` of the ring on.
-template <typename Out, typename Transform, typename Traits, typename Storage>
-__device__ __forceinline__ void fill_tgmm_chunks(Storage& shared, const TgmmArguments& args,
-                                                 const TgmmTile& tile, Transform transform,
-                                                 Cursor<Traits::kChunks>& cursor,
-                                                 const Accumulators<Traits>& acc) {
+template <typename Out, typename Transform, typename Traits, typename Storage, typename Arguments,
+          typename Tile>
+__device__ __forceinline__ void fill_row_chunks(Storage& shared, const Arguments& args,
+                                                const Tile& tile, Transform transform,
+                                                Cursor<Traits::kChunks>& cursor,
+                                                const Accumulators<Traits>& acc) {
   constexpr int kColumns = kRowBytes / sizeof(Out);
   constexpr int kPerBlock = Traits::kWidth / kColumns;
   const ConsumerPlace place = {0};
@@ -196,30 +237,30 @@ __device__ __forceinline__ void fill_tgmm_chunks(Storage& shared, const TgmmArgu
       write_rows<Out>(chunk.address, lane, values, transform);
     }
     ptx::fence_async_shared();
-    if (args.whole_columns != args.n && column < tile.columns) {
-      __syncwarp();
-      store_rest<Out>(args, place, tile, chunk.address, tile.n + column,
-                      tile.k + i / kPerBlock * kBlockRows);
+    if constexpr (std::is_same_v<Arguments, TgmmArguments>) {  // grouped_gemm's have no rest
+      if (args.whole_columns != args.n && column < tile.columns) {
+        __syncwarp();
+        store_rest<Out>(args, place, tile, chunk.address, tile.n + column,
+                        tile.k + i / kPerBlock * kBlockRows);
+      }
     }
     chunk.publish();
   }
 }
 
 // The transform of a tile, and its type.
-template <typename Traits, typename Storage>
-__device__ __forceinline__ void finish_tgmm_tile(Storage& shared, const TgmmArguments& args,
-                                                 const TgmmTile& tile,
-                                                 Cursor<Traits::kChunks>& cursor,
-                                                 const Accumulators<Traits>& acc) {
+template <typename Traits, typename Storage, typename Arguments, typename Tile>
+__device__ __forceinline__ void finish_row_tile(Storage& shared, const Arguments& args,
+                                                const Tile& tile, Cursor<Traits::kChunks>& cursor,
+                                                const Accumulators<Traits>& acc) {
   const auto fill = [&](auto transform) {
     using Transform = decltype(transform);
     if (args.output == ElementKind::kF32) {
-      fill_tgmm_chunks<float, Transform, Traits>(shared, args, tile, transform, cursor, acc);
+      fill_row_chunks<float, Transform, Traits>(shared, args, tile, transform, cursor, acc);
     } else if (args.output == ElementKind::kBf16) {
-      fill_tgmm_chunks<__nv_bfloat16, Transform, Traits>(shared, args, tile, transform, cursor,
-                                                         acc);
+      fill_row_chunks<__nv_bfloat16, Transform, Traits>(shared, args, tile, transform, cursor, acc);
     } else {
-      fill_tgmm_chunks<__half, Transform, Traits>(shared, args, tile, transform, cursor, acc);
+      fill_row_chunks<__half, Transform, Traits>(shared, args, tile, transform, cursor, acc);
     }
   };
   if (tile.rows == 0) {

@@ -34,11 +34,15 @@ struct GmmTraits : Products<T, kWeights, ptx::Major::kK, Shape> {
   static constexpr int kTokens = Shape::kWidth;
 };
 
-// tgmm: both operands are read as they lie; rows are what is summed over.
-template <typename T, typename Shape>
-struct TgmmTraits : Products<T, ptx::Major::kMN, ptx::Major::kMN, Shape> {
+// Results by rows: operand A along the rows of out, operand B along its columns.
+template <typename T, ptx::Major kMajorA, ptx::Major kMajorB, typename Shape>
+struct MatrixTraits : Products<T, kMajorA, kMajorB, Shape> {
   static constexpr int kAtomsB = Shape::kWidth / 64;  // one TMA box each, as are blocks of A
 };
+
+// tgmm: both operands are read as they lie; rows are what is summed over.
+template <typename T, typename Shape>
+using TgmmTraits = MatrixTraits<T, ptx::Major::kMN, ptx::Major::kMN, Shape>;
 
 // The bytes of one wgmma's step along K, and from 64 of M or N to the next where that is not the
 // rows' own distance.

@@ -28,15 +28,12 @@ __device__ __forceinline__ void init_barriers(Barriers& barriers, int arrivals) 
 
 // All threads: what can be done before the grids that this one depends on have finished, and then
 // the wait for them.
-template <typename InitBarriers>
-__device__ __forceinline__ void start_cta(InitBarriers init_barriers, const CUtensorMap& a,
-                                          const CUtensorMap& b, const CUtensorMap& out) {
+template <typename InitBarriers, typename... Maps>
+__device__ __forceinline__ void start_cta(InitBarriers init_barriers, const Maps&... maps) {
   if (threadIdx.x == 0) {
     init_barriers();
     ptx::fence_mbarrier_init();
-    ptx::prefetch_tensor_map(&a);
-    ptx::prefetch_tensor_map(&b);
-    ptx::prefetch_tensor_map(&out);
+    (ptx::prefetch_tensor_map(&maps), ...);
   }
   __syncthreads();
   ptx::grid_dependency_wait();

@@ -152,6 +152,63 @@ class TgmmSource {
   TgmmTile tile_{};
 };
 
+// grouped_gemm: 64 of what is summed over, of both operands, each in the order in which it is
+// stored. Every group has maps of its own, so what lies past its k arrives as zeros in both.
+template <typename Traits, typename Storage>
+class GroupedSource {
+ public:
+  __device__ __forceinline__ GroupedSource(Storage& shared, const GroupedArguments& args)
+      : shared_(shared), args_(args) {}
+
+  __device__ __forceinline__ bool next() {
+    const int mapped = tile_.group;
+    tile_ = next_tile(shared_, ring_);
+    if (tile_.is_end()) return false;
+    maps_ = args_.maps + tile_.group;
+    if (tile_.group != mapped && tile_.rows > 0) {
+      ptx::fence_tensor_map_acquire(&maps_->a);
+      ptx::fence_tensor_map_acquire(&maps_->b);
+    }
+    return true;
+  }
+
+  __device__ __forceinline__ int blocks() const {
+    return (tile_.rows + Traits::kTileK - 1) / Traits::kTileK;
+  }
+  __device__ __forceinline__ uint32_t stage_bytes() const {
+    return (tile_.atoms_a() + tile_.atoms_b()) * kBlockBytes;
+  }
+
+  __device__ __forceinline__ void load_a(uint32_t to, uint32_t full, int block) const {
+    load<Traits::kBlocks, Traits::kMajorA>(maps_->a, tile_.atoms_a(), tile_.k, to, full, block);
+  }
+  __device__ __forceinline__ void load_b(uint32_t to, uint32_t full, int block) const {
+    load<Traits::kAtomsB, Traits::kMajorB>(maps_->b, tile_.atoms_b(), tile_.n, to, full, block);
+  }
+
+ private:
+  // `first`: of out's rows (A) or columns (B).
+  template <int kMost, ptx::Major kMajor>
+  __device__ __forceinline__ static void load(const CUtensorMap& map, int atoms, int first,
+                                              uint32_t to, uint32_t full, int block) {
+    const int k = block * Traits::kTileK;
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      if (i >= atoms) break;
+      const int at = first + 64 * i;
+      const bool along_k = kMajor == ptx::Major::kK;
+      ptx::tma_load_2d(to + i * kBlockBytes, &map, full, ptx::kEvictNormal, along_k ? k : at,
+                       along_k ? at : k);
+    }
+  }
+
+  Storage& shared_;
+  const GroupedArguments& args_;
+  Cursor<Traits::kRingSlots> ring_;
+  GroupedTile tile_{.group = -1};
+  const GroupedMaps* maps_ = nullptr;
+};
+
 template <typename Traits, typename Storage, typename Source>
 __device__ __forceinline__ void fill_stages(Storage& shared, Source source) {
   Cursor<Traits::kStages> stage;

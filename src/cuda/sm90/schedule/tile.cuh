@@ -78,4 +78,38 @@ struct alignas(16) TgmmTile {
 };
 static_assert(sizeof(TgmmTile) == 48);
 
+// grouped_gemm's: everything that depends on the group, whose matrices have extents of their own.
+struct alignas(16) GroupedTile {
+  int group;    // negative: no more tiles
+  int rows;     // what is summed over: the group's k
+  int k;        // first row of out
+  int n;        // first column of out
+  int end_k;    // rows of out
+  int end_n;    // columns of out
+  int columns;  // of the tile, a multiple of 64: at most kWidth
+  float alpha;
+  float beta;
+  int unused[3];
+
+  __device__ __forceinline__ bool is_end() const { return group < 0; }
+  __device__ __forceinline__ void set_end() { group = -1; }
+
+  __device__ __forceinline__ int atoms_a() const { return min(2, (end_k - k + 63) / 64); }
+  __device__ __forceinline__ int atoms_b() const { return columns / 64; }
+
+  // All lanes get what lane 0 has.
+  __device__ __forceinline__ void share_in_warp() {
+    group = ptx::uniform(group);
+    rows = ptx::uniform(rows);
+    k = ptx::uniform(k);
+    n = ptx::uniform(n);
+    end_k = ptx::uniform(end_k);
+    end_n = ptx::uniform(end_n);
+    columns = ptx::uniform(columns);
+    alpha = __int_as_float(ptx::uniform(__float_as_int(alpha)));
+    beta = __int_as_float(ptx::uniform(__float_as_int(beta)));
+  }
+};
+static_assert(sizeof(GroupedTile) == 48);
+
 }  // namespace cadre::sm90
