@@ -154,8 +154,17 @@ Status call(Context& context, const Case& c, const CaseData& data) {
 
 Status kernel_of(Context& context, const Case& c, const CaseData& data, std::string* kernel) {
   plan::Problem problem;
-  const Status status = c.op == Op::kGmm ? ops::problem_of(gmm_args(c, data), &problem)
-                                         : ops::problem_of(tgmm_args(c, data), &problem);
+  const auto pose = [&] {
+    switch (c.op) {
+      case Op::kGmm:
+        return ops::problem_of(gmm_args(c, data), &problem);
+      case Op::kTgmm:
+        return ops::problem_of(tgmm_args(c, data), &problem);
+      default:
+        return ops::problem_of(grouped_gemm_args(c, data), &problem);
+    }
+  };
+  const Status status = pose();
   if (!status.ok()) return status;
   backend::Selection selection;
   const Status chosen = backend::Registry::instance().select(context.state(), problem,

@@ -17,6 +17,7 @@ class LaunchErrors : public GpuTest {
   static cuda::Launch launch() {
     cuda::Launch launch;
     launch.op = "gmm";
+    EXPECT_TRUE(cuda::device_properties(0, &launch.device).ok());
     return launch;
   }
 };
@@ -72,6 +73,7 @@ class HopperLaunchErrors : public HopperTest {
     HopperTest::SetUp();
     if (IsSkipped()) return;
     launch.op = "gmm";
+    ASSERT_TRUE(cuda::device_properties(0, &launch.device).ok());
     launch.sm_count = 0;
     groups.m = kM;
     groups.num_groups = groups.num_local = 1;
@@ -99,7 +101,6 @@ TEST_F(HopperLaunchErrors, NameTheGmmKernel) {
       call.out_stride = kN;
       call.groups = groups;
       call.epilogue.out = element;
-      call.epilogue.gate.part_stride = kN;
       const auto kind = static_cast<sm90::GmmShapeKind>(shape);
       expect_named(launch_gmm(launch, call, {.shape = kind, .ctas = 0}), facts_of(kind).name);
     }
