@@ -88,6 +88,12 @@ def _declare(library):
     ):
         declare(name, c_int32, c_void_p, POINTER(struct))
         declare(f"{name}_explain", c_int32, c_void_p, POINTER(struct), POINTER(c_char_p))
+    for name, struct in (
+        ("cadre_quantize", _structs.QuantizeArgs),
+        ("cadre_dequantize", _structs.DequantizeArgs),
+        ("cadre_amax", _structs.AmaxArgs),
+    ):
+        declare(name, c_int32, c_void_p, POINTER(struct))
     declare("cadre_pack_weights", c_int32, c_void_p, POINTER(_structs.PackWeightsArgs), POINTER(c_void_p))
     declare("cadre_packed_weights_destroy", None, c_void_p)
     declare("cadre_packed_weights_size_bytes", c_size_t, c_void_p)
