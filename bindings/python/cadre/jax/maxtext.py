@@ -1,0 +1,82 @@
+"""MaxText's grouped products: its gmm with cadre's kernels, and install(), which puts it where MaxText's layers look.
+
+    import cadre.jax.maxtext
+
+    cadre.jax.maxtext.install()  # before training; with megablox=True, use_tokamax_gmm=False, which are MaxText's defaults
+
+MaxText has no `implementation=` of its own. Written to maxtext.kernels.megablox.ops.gmm (e591f30cb, August 2026), and not run
+against the real package.
+"""
+
+import importlib
+
+import jax.numpy as jnp
+
+from .._errors import wrong_value
+from . import _drop_in, _named
+
+_OP = "maxtext.gmm"
+
+
+@_named.scope
+def gmm(
+    lhs,
+    rhs,
+    group_sizes,
+    preferred_element_type=jnp.float32,
+    tiling=(128,) * 9,
+    group_offset=None,
+    existing_out=None,
+    transpose_rhs=False,
+    interpret=None,
+    lhs_quantize_dtype=None,
+    rhs_quantize_dtype=None,
+    use_qwix_quantization=False,
+    use_tokamax_backend=False,
+    weight_gather_axes=None,
+    lhs_vma_axes=(),
+    rhs_vma_axes=(),
+    qwix_rule=None,
+    use_manual_quantization=False,
+    use_gmm_v2=False,
+    partial_sum=None,
+):
+    """lhs [m, k], rhs [g, k, n] (or [g, n, k] with transpose_rhs) -> [m, n], partial_sum [m, n] added before the rounding.
+
+    tiling, interpret, use_tokamax_backend, use_gmm_v2 and the vma axes, which follow from the operands, change nothing;
+    weight_gather_axes concerns quantised weights. Quantisation is refused.
+    """
+    del tiling, interpret, use_tokamax_backend, weight_gather_axes, lhs_vma_axes, rhs_vma_axes, use_gmm_v2
+    quantised = {
+        "lhs_quantize_dtype": lhs_quantize_dtype, "rhs_quantize_dtype": rhs_quantize_dtype, "qwix_rule": qwix_rule,
+        "use_qwix_quantization": use_qwix_quantization or None, "use_manual_quantization": use_manual_quantization or None,
+    }  # fmt: skip
+    for name, value in quantised.items():
+        if value is not None:
+            raise wrong_value(_OP, name, value, "none: operands are multiplied in their own type")
+    wide = preferred_element_type if partial_sum is None else jnp.float32
+    out = _drop_in.gmm(
+        _OP,
+        lhs,
+        rhs,
+        group_sizes,
+        preferred_element_type=wide,
+        tiling=(128, 128, 128),
+        group_offset=group_offset,
+        existing_out=existing_out,
+        transpose_rhs=transpose_rhs,
+    )
+    return out if partial_sum is None else (out + partial_sum).astype(preferred_element_type)
+
+
+def install():
+    """Replaces gmm in MaxText's kernels; returns the original."""
+    try:
+        megablox = importlib.import_module("maxtext.kernels.megablox")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("maxtext"):
+            raise
+        raise ImportError("cadre.jax.maxtext: MaxText is not installed: pip install maxtext") from error
+    original = megablox.gmm
+    megablox.gmm = gmm  # layers call it as mblx.gmm
+    return original
