@@ -361,6 +361,32 @@ def bad_arguments_are_named_on_every_rank(here):
 
 
 @case
+def layers_that_differ_are_named_on_every_rank(here):
+    """What would leave the others waiting, or compute with other experts: named before anything is made."""
+    odd = here.rank == 1
+
+    def make(**changed):
+        return ep.ExpertParallelMLP(E, **{"hidden_size": H, "ffn_hidden_size": I, **(changed if odd else {})})
+
+    for changed, there, here_has in (
+        ({"hidden_size": H + 1}, H + 1, H), ({"ffn_hidden_size": I + 2}, I + 2, I), ({"chunks": 2}, 2, 1),
+        ({"bias": True}, True, False), ({"dtype": torch.float64}, "torch.float64", "torch.float32"),
+    ):  # fmt: skip
+        (name,) = changed
+        message = rf"ExpertParallelMLP: {name} on rank 1 = {there}, expected the same on every rank; rank 0 has {here_has}"
+        raises(ValueError, message, lambda: make(**changed))
+    raises(ValueError, "activation on rank 1 = ", lambda: make(activation="geglu"))
+    for changed, kind, own in (({"chunks": 0}, ValueError, "chunks = 0"), ({"hidden_size": "wide"}, TypeError, "hidden_size is")):
+        if odd:
+            raises(kind, own, lambda: make(**changed))
+        else:
+            raises(RuntimeError, "ExpertParallelMLP: rank 1 refused its arguments", make)
+    raises(ValueError if odd else (ValueError, RuntimeError), "capacity",
+           lambda: ep.Capacity(E, 0 if odd else 4))  # fmt: skip
+    make()
+
+
+@case
 def a_rank_that_raises(here):
     """Not part of the suite: run by a test of its own."""
     spread, _, _ = layers(here)

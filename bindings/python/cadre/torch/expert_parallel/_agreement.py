@@ -66,15 +66,27 @@ def device_of(x, group):
     return torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu")
 
 
-def agree(op, group, facts):
-    """Raises on every rank if `facts`, a dict of plain values, isn't the same on all of them."""
+def agree(op, group, facts, refused=None):
+    """Raises on every rank if `facts`, a dict of plain values, isn't the same on all of them.
+
+    refused: the error of a rank that can't go on, which raises it once the others know. Its facts may be None then.
+    """
     everybody = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everybody, facts, group=group)
-    for rank, theirs in enumerate(everybody):
-        for name, value in everybody[0].items():
+    dist.all_gather_object(everybody, (facts, refused is not None), group=group)
+    if refused is not None:
+        raise refused
+    expected = next(theirs for theirs, _ in everybody if theirs is not None)
+    for rank, (theirs, _) in enumerate(everybody):
+        for name, value in expected.items() if theirs is not None else ():
             if theirs[name] != value:
-                expected = f"the same on every rank; rank 0 has {value}"
-                raise wrong_value(op, f"{name} on rank {rank}", theirs[name], expected)
+                raise wrong_value(op, f"{name} on rank {rank}", theirs[name], f"the same on every rank; rank 0 has {value}")
+    for rank, (_, other_refused) in enumerate(everybody):
+        if other_refused:
+            raise _refused_by(op, rank)
+
+
+def _refused_by(op, rank):
+    return RuntimeError(f"{op}: rank {rank} refused its arguments; its own error says why")
 
 
 def agree_on(exchange, facts, device):
@@ -106,7 +118,7 @@ def compare(op, everybody, own_rank):
     """Raises if the facts of all ranks differ. A rank that refused its arguments raises its own error instead."""
     for rank, (refused, *_) in enumerate(everybody):
         if refused and rank != own_rank:
-            raise RuntimeError(f"{op}: rank {rank} refused its arguments; its own error says why")
+            raise _refused_by(op, rank)
     for rank, theirs in enumerate(everybody):
         for i, name in enumerate(FACTS):
             if theirs[i] != everybody[0][i]:

@@ -30,14 +30,18 @@ class DeepEP:
     op = "expert_parallel"
 
     def __init__(self, num_experts, buffer, *, group=None, num_worst_tokens=0):
-        for name in ("get_dispatch_layout", "dispatch", "combine"):
-            if not callable(getattr(buffer, name, None)):
-                raise wrong_type(self.op, "buffer", buffer, f"a deep_ep.Buffer: it has no {name}")
         self.group = _agreement.group_of(self.op, group)
         ranks, self.rank = torch.distributed.get_world_size(self.group), torch.distributed.get_rank(self.group)
-        held = _agreement.experts_of_ranks(self.op, num_experts, None, ranks)
+        held, refused = None, None
+        try:
+            for name in ("get_dispatch_layout", "dispatch", "combine"):
+                if not callable(getattr(buffer, name, None)):
+                    raise wrong_type(self.op, "buffer", buffer, f"a deep_ep.Buffer: it has no {name}")
+            held = _agreement.experts_of_ranks(self.op, num_experts, None, ranks)
+        except (TypeError, ValueError) as error:
+            refused = error
         facts = {"num_experts": num_experts, "exchange": "DeepEP", "num_worst_tokens": num_worst_tokens}
-        _agreement.agree(self.op, self.group, facts)
+        _agreement.agree(self.op, self.group, facts, refused)
         self.buffer, self.num_experts, self.ranks = buffer, num_experts, ranks
         self.local_experts, self.num_worst_tokens = held[0], num_worst_tokens
 

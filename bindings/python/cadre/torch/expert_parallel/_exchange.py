@@ -74,13 +74,7 @@ class Exchange:
             refused = error
         facts = {"num_experts": num_experts, "experts_per_rank": self.experts_per_rank}
         facts |= {"exchange": type(self).__name__, **self._options()}
-        try:
-            _agreement.agree(self.op, self.group, facts)
-        except ValueError:
-            if refused is None:
-                raise
-        if refused is not None:
-            raise refused
+        _agreement.agree(self.op, self.group, facts, refused)
         self.local_experts = self.experts_per_rank[self.rank]
         self.first_expert = sum(self.experts_per_rank[: self.rank])
         self._tables = {}

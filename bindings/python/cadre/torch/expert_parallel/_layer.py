@@ -54,11 +54,15 @@ class ExpertParallelMLP(GroupedMLP):
                 num_experts, group, exchange, capacity, overflow, experts_per_rank
             )
             device, init = options.pop("device", None), options.pop("init_method", None)
-            super().__init__(
-                max(made.local_experts, 1), hidden_size, ffn_hidden_size, device="meta",
-                init_method=init, **options,
-            )  # fmt: skip
-            self._join(made, chunks)
+            refused = None
+            try:
+                super().__init__(
+                    max(made.local_experts, 1), hidden_size, ffn_hidden_size, device="meta",
+                    init_method=init, **options,
+                )  # fmt: skip
+            except (TypeError, ValueError) as error:
+                refused = error
+            self._join(made, chunks, refused)
             self._empty_parameters(device)
             self.reset_parameters()
             if isinstance(group, DeviceMesh):
@@ -66,8 +70,23 @@ class ExpertParallelMLP(GroupedMLP):
         except (TypeError, ValueError) as error:
             raise renamed(error, _WORDS) from None
 
-    def _join(self, exchange, chunks):
-        """Makes it a layer over this exchange."""
+    def _join(self, exchange, chunks, refused=None):
+        """Makes it a layer over this exchange, if all ranks make the same one; refused: why this rank can't."""
+        if refused is None:
+            try:
+                self._check_join(chunks)
+            except (TypeError, ValueError) as error:
+                refused = error
+        facts = None if refused else {
+            "hidden_size": self.hidden_size, "ffn_hidden_size": self.ffn_hidden_size, "chunks": chunks,
+            "bias": self.use_bias, "weights_on_input": self.weights_on_input, "dtype": self.params_dtype,
+            "activation": tuple(self.activation),
+        }  # fmt: skip
+        _agreement.agree(_OP, exchange.group, facts, refused)
+        self.exchange, self.chunks = exchange, chunks
+        self.num_experts, self.num_gemms = exchange.num_experts, exchange.local_experts
+
+    def _check_join(self, chunks):
         for name in ("fuse_wgrad_accumulation", "delay_wgrad_compute"):
             if getattr(self, name):
                 raise wrong_value(_OP, name, True, "False: it is not supported over an exchange")
@@ -77,8 +96,6 @@ class ExpertParallelMLP(GroupedMLP):
             raise wrong_type(_OP, "chunks", chunks, "an int")
         if chunks < 1:
             raise wrong_value(_OP, "chunks", chunks, "1 or more")
-        self.exchange, self.chunks = exchange, chunks
-        self.num_experts, self.num_gemms = exchange.num_experts, exchange.local_experts
 
     def _empty_parameters(self, device):
         for name, parameter in list(self.named_parameters()):
