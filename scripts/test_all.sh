@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The suites that are too slow for every change (.ci/run has the others): tokamax's tests of ragged_dot, the fronts with
+# The suites that are too slow for every change (.ci/run has the others): tests inside other frameworks, the fronts with
 # other versions of their frameworks, the report in a browser, packaging extras, and every C++ test under ASan and UBSan. Over an hour.
 # usage: scripts/test_all.sh
 set -uo pipefail

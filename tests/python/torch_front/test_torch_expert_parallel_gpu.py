@@ -75,6 +75,25 @@ def test_the_capacity_exchange_never_synchronises():
     assert all_equal(found, run(whole, *second))
 
 
+def test_symmetric_memory_with_one_rank_has_the_same_bits_or_says_what_is_missing():
+    import torch.distributed._symmetric_memory as symmetric
+
+    if not symmetric.is_nvshmem_available():
+        with pytest.raises(ValueError, match="symmetric memory = no NVSHMEM, expected a build and a device"):
+            ep.SymmetricMemory(E, TOKENS * TOP_K)
+        return
+    spread, whole = layers(exchange=ep.SymmetricMemory(E, TOKENS * TOP_K))
+    first, second = inputs(), inputs()
+    assert all_equal(run(spread, *first), run(whole, *first))
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = run(spread, *second)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert all_equal(found, run(whole, *second))
+
+
 @pytest.mark.parametrize("chunks", [1, 2])
 def test_a_captured_training_step_replays_with_other_ids(chunks):
     spread, whole = layers(**EXCHANGES[1], chunks=chunks)

@@ -129,13 +129,15 @@ class SymmetricMemory(Exchange):
 
         if device.type != "cuda":
             raise wrong_value(self.op, "x.device", device, "cuda: symmetric memory is a GPU's")
+        if symmetric.get_backend(device) != "NVSHMEM":
+            symmetric.set_backend("NVSHMEM")  # the only one that has these operators; torch refuses it after the first tensor
         tensor = symmetric.empty(shape, dtype=dtype, device=device)
         symmetric.rendezvous(tensor, self.group)
         return tensor.zero_()
 
     def _vdev_2d(self, source, target, splits, received):
         """Blocks of rows by (rank, expert) become blocks by (expert, rank); received: rows of each block, and where it starts."""
-        torch.ops.symm_mem.all_to_all_vdev_2d(source, target, splits, received, self.group.group_name)
+        torch.ops.symm_mem.all_to_all_vdev_2d(source, target, splits, received, self.group.group_name, 1)
 
     def _vdev_2d_offset(self, source, target, held, returned):
         """Back: the blocks by (expert, rank) that `held` describes become rows by (rank, expert), one behind the other."""
