@@ -1,7 +1,9 @@
 """`cadre compare`: known layers, what it prints, that it checks before it times, and what a bad word gives."""
 
 import importlib.util
+import itertools
 import json
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -207,3 +209,29 @@ def test_it_works_with_numpy_alone():
     assert done.returncode == 0, done.stderr
     assert "(f32, NumPy) takes " in done.stdout
     assert "Not measured, torch: PyTorch is not installed." in done.stdout
+
+
+@pytest.mark.parametrize("front", ["numpy", "torch"])
+def test_a_trace_shows_every_turn_and_the_ops_of_one_call(capsys, tmp_path, front):
+    if importlib.util.find_spec(front) is None:
+        pytest.skip(f"{front} is not installed")
+    path = tmp_path / "trace.json"
+    code, out, _ = run(capsys, *SMALL, "--front", front, "--trace", str(path), "--json")
+    row, trace = json.loads(out)["results"][0], json.loads(path.read_text())
+    assert code == 0 and trace["otherData"]["cadre"] == cadre.__version__
+    turns = [each for each in trace["traceEvents"] if each.get("cat") == "turn"]
+    for name, seconds in {"cadre": row["median_s"], **{n: r["median_s"] for n, r in row["rivals"].items()}}.items():
+        mine = [each for each in turns if each["name"].startswith(f"{name} x ")]
+        assert len(mine) == row["rounds"]
+        assert statistics.median(each["args"]["seconds_each"] for each in mine) == pytest.approx(seconds)
+    ends = [(each["ts"], each["ts"] + each["dur"]) for each in sorted(turns, key=lambda each: each["ts"])]
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ends)), "one contender runs at a time"
+    ops = [each for each in trace["traceEvents"] if str(each.get("name")).startswith("cadre::moe_mlp")]
+    assert bool(ops) == (front == "torch")
+    if ops:
+        assert ops[0]["args"]["Input Dims"][0] == [row["tokens"], row["hidden"]] and ops[0]["ts"] > ends[0][0]
+
+
+def test_a_trace_that_can_not_be_written_is_two_before_anything_runs(capsys, tmp_path):
+    code, out, err = run(capsys, *SMALL, "--trace", str(tmp_path / "nowhere" / "trace.json"))
+    assert (code, out) == (2, "") and "--trace = " in err and "a folder that exists" in err

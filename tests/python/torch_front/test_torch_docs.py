@@ -34,6 +34,7 @@ def test_the_page_shows_what_it_speaks_of():
         "DistributedDataParallel",
         "FSDP2",
         "torch.func and forward mode",
+        "Profiling",
     ]
 
 

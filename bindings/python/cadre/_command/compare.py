@@ -5,14 +5,17 @@ MODEL is a layer of a known model or four numbers, EXPERTS,TOP_K,HIDDEN,INTERMED
 against sums in f64, and times them in turn. A layer that doesn't fit into memory is cut, and the answer says so.
 """
 
+import functools
 import json
 import os
 import sys
 import time
+from pathlib import Path
 
 from .. import _versions
 from .._compare import case as cases
 from .._compare import clock, jax_front, models, numpy_front, torch_front
+from .._compare.trace import Trace
 from . import NOT_AVAILABLE
 from .progress import Progress
 
@@ -48,6 +51,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--seconds", type=_number(1, False), default=40.0, help="for all measurements; default: %(default)g"
     )
+    parser.add_argument("--trace", metavar="FILE", help="also write what ran when, for ui.perfetto.dev")
     parser.add_argument("--json", action="store_true", help="print one JSON object, which python -m cadre.report reads")
 
 
@@ -87,7 +91,7 @@ def _device(options, backends):
     return "cpu", [f"There is a GPU, but {reason}: measured on the CPU."] if seen else []
 
 
-def _measure(front_name, layer, tokens, options, device, share_s, progress):
+def _measure(front_name, layer, tokens, options, device, share_s, progress, trace):
     """The result row of one layer by one front."""
     module = FRONTS[front_name]
     dtype = options.dtype or module.default_dtype(device)
@@ -104,7 +108,14 @@ def _measure(front_name, layer, tokens, options, device, share_s, progress):
     contenders, left_out = module.contenders(case, device)
     timings = clock.first_calls(contenders, case, left_out, share_s / 4, progress.step)
     left_s = max(1.0, share_s - (time.perf_counter() - begin))
-    rounds = clock.rounds(timings, left_s, device == "cuda", progress.step)
+    record = trace and functools.partial(trace.turn, f"{layer.name}, {module.NAME}")
+    rounds = clock.rounds(timings, left_s, device == "cuda", progress.step, record)
+    if trace and hasattr(module, "ops_of"):
+        for timing in timings:
+            if not timing.estimated:
+                progress.step(f"ops of {timing.contender.name}")
+                start, events = module.ops_of(timing.contender)
+                trace.ops(layer.name, timing.contender.name, start, events)
     mine = next(timing for timing in timings if timing.contender.is_cadre)
     return {
         "op": "layer",
@@ -205,7 +216,10 @@ def run(options):
     if options.dtype:
         _one_of("--dtype", options.dtype, cases.DTYPES)
     from .._library import backends
+    from .._library import version as cadre_version
 
+    if options.trace and not Path(options.trace).parent.is_dir():
+        raise ValueError(f"--trace = {options.trace}, expected a file in a folder that exists")
     device, notes = _device(options, backends())
     busy = clock.share_of_others() if device == "cpu" else 0.0
     if busy > 0.1:
@@ -215,18 +229,20 @@ def run(options):
         raise NotImplementedError("; ".join(left_out.values()))
     tokens = options.tokens or DEFAULT_TOKENS[device]
     share_s = options.seconds / (len(layers) * len(fronts))
-    rows = []
+    rows, trace = [], Trace() if options.trace else None
     with Progress(options.seconds) as progress:
         for layer in layers:
             for name in fronts:
                 try:
-                    rows.append(_measure(name, layer, tokens, options, device, share_s, progress))
+                    rows.append(_measure(name, layer, tokens, options, device, share_s, progress, trace))
                 except MemoryError as error:
                     left_out[f"{layer.name}, {name}"] = str(error)
                 except ArithmeticError as error:
                     print(f"cadre compare: {layer.name}, {FRONTS[name].NAME}: cadre: {error}", file=sys.stderr)
                     return 1
     notes += [f"{row['shape']}, {FRONTS[row['front']].NAME}: {row['cut']}." for row in rows if "cut" in row]
+    if trace:
+        trace.write(options.trace, {"command": " ".join(["cadre", *sys.argv[1:]]), "cadre": cadre_version})
     if options.json:
         print(json.dumps(_document(options, device, rows, left_out, notes), indent=1))
         return 0 if rows else NOT_AVAILABLE

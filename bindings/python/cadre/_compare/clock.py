@@ -92,8 +92,9 @@ def first_calls(contenders, case, left_out, limit_s, step):
     return kept
 
 
-def rounds(timings, budget_s, on_gpu, step, seed=1):
-    """Fills each timing with a number for each round, until the budget is spent."""
+def rounds(timings, budget_s, on_gpu, step, record=None, seed=1):
+    """Fills each timing with a number for each round, until the budget is spent. `record(name, start, seconds, calls)` is told
+    of every turn."""
     shuffled = random.Random(seed)
     open_ones = [timing for timing in timings if not timing.seconds]
     begin = time.perf_counter()
@@ -105,12 +106,12 @@ def rounds(timings, budget_s, on_gpu, step, seed=1):
         shuffled.shuffle(open_ones)
         for timing in open_ones:
             step(f"round {done + 1}, {timing.contender.name}")
-            timing.seconds.append(_turn(timing, on_gpu))
+            timing.seconds.append(_turn(timing, on_gpu, record))
         done += 1
     return done
 
 
-def _turn(timing, on_gpu):
+def _turn(timing, on_gpu, record):
     contender = timing.contender
     count = max(1, round(BATCH_S / max(timing.first_s, 1e-6)))
     if on_gpu:
@@ -121,4 +122,8 @@ def _turn(timing, on_gpu):
         time.sleep(PAUSE_S)
         if timing.first_s < LONG_S:  # wakes its threads, which is no matter for a long call
             _timed(contender, 1)
-    return _timed(contender, count)
+    start = time.perf_counter()
+    seconds = _timed(contender, count)
+    if record is not None:
+        record(contender.name, start, seconds * count, count)
+    return seconds

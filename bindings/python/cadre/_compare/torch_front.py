@@ -1,6 +1,10 @@
 """The layer with cadre.torch.moe_mlp, as torch's ops around grouped_mm, and with a loop of torch.mm."""
 
 import importlib.util
+import json
+import tempfile
+import time
+from pathlib import Path
 
 import numpy
 
@@ -54,6 +58,20 @@ def gpu_free_bytes():
     import torch
 
     return torch.cuda.mem_get_info()[0]
+
+
+def ops_of(contender):
+    """(start, events) of one call under torch.profiler: operators with their shapes and, on a GPU, kernels."""
+    import torch
+
+    with tempfile.TemporaryDirectory() as folder:
+        with torch.profiler.profile(record_shapes=True) as profile:
+            start = time.perf_counter()
+            contender.call()
+            contender.wait()
+        path = Path(folder) / "trace.json"
+        profile.export_chrome_trace(str(path))
+        return start, json.loads(path.read_text())["traceEvents"]
 
 
 def _tensor(array, device):

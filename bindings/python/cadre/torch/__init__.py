@@ -12,6 +12,7 @@ except ModuleNotFoundError as error:
 # ruff: noqa: F401, I001
 from . import _shim
 from . import _autograd
+from . import _flops
 from ._functional import bias_grad, check, gmm, tgmm
 from ._grouped_gemm import grouped_gemm
 from ._grouped_linear import GroupedLinear
