@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "typing"
 MODULES = {
-    "numpy": ("cadre",),
+    "numpy": ("cadre", "cadre.scale"),
     "torch": (
         "cadre.torch",
         "cadre.torch.compat.grouped_gemm.ops",
@@ -22,8 +22,10 @@ MODULES = {
         "cadre.torch.compat.transformer_engine",
         "cadre.torch.compat.transformer_engine_ops",
         "cadre.torch.expert_parallel",
+        "cadre.torch.integrations.megatron",
+        "cadre.torch.integrations.vllm",
     ),
-    "jax": ("cadre.jax", "cadre.jax.megablox", "cadre.jax.ejkernel", "cadre.jax.expert_parallel"),
+    "jax": ("cadre.jax", "cadre.jax.megablox", "cadre.jax.ejkernel", "cadre.jax.maxtext", "cadre.jax.expert_parallel"),
 }
 #: What a parameter of these checks may be called without a hint.
 _OF_METHODS = ("self", "cls")

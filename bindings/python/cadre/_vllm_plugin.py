@@ -3,7 +3,7 @@
 import os
 
 
-def plugin():
+def plugin() -> None:
     """Has vLLM's unquantised experts computed by cadre, if VLLM_PLUGINS has `cadre` in it."""
     if "cadre" in os.environ.get("VLLM_PLUGINS", "").split(","):
         from .torch.integrations import vllm

@@ -6,6 +6,8 @@ Kernels run at the rates in --results (cuda.json and row_ops.txt of a device); t
 cluster. Routing is taken as even. Times are of one layer on one rank, in milliseconds; bytes are what one rank sends.
 """
 
+from __future__ import annotations
+
 import argparse
 import dataclasses
 import json
@@ -13,9 +15,11 @@ import math
 import re
 import statistics
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from ._compare.models import named
+from ._compare.models import Layer, named
 
 _BYTES = 2  # of an element: bf16
 _ROW_OPS = ("permute", "combine", "route")
@@ -25,13 +29,13 @@ _ROW_OPS = ("permute", "combine", "route")
 class Rates:
     """Of a device. products: case -> [(rows of each expert, operations a second)], sorted; the others in bytes a second."""
 
-    products: dict
+    products: dict[str, list[tuple[float, float]]]
     copy: float
     permute: float
     combine: float
     route_s: float
 
-    def product_s(self, case, rows, k, n, experts):
+    def product_s(self, case: str, rows: float, k: int, n: int, experts: int) -> float:
         """rows spread over `experts` matrices [k, n]: by rate, and never below the time of reading the weights once."""
         points, each = self.products[case], max(rows / experts, 1)
         lower = max((p for p in points if p[0] <= each), default=points[0])
@@ -53,7 +57,7 @@ class Cluster:
     node: int
 
 
-def load(folder):
+def load(folder: str | Path) -> Rates:
     """The Rates in a folder of results: sustained bf16 products, row ops, a copy."""
     folder = Path(folder)
     try:
@@ -78,12 +82,12 @@ def load(folder):
     return Rates(points, copy, rates["permute"], rates["combine"], max(float(us) for us, _ in found["route"]) * 1e-6)
 
 
-def expert_ranks(layer, ranks):
+def expert_ranks(layer: Layer, ranks: int) -> int:
     """How many of the ranks share one copy of the experts: the most that divide both; the others hold replicas."""
     return math.gcd(layer.experts, ranks)
 
 
-def travel(cluster, ranks, rows, width):
+def travel(cluster: Cluster, ranks: int, rows: int, width: int) -> tuple[float, float, float]:
     """(seconds, bytes over NVLink, bytes over the network) of rows that are spread evenly over the ranks of a group."""
     inside = min(cluster.node, ranks)
     near, far = (rows * width * count / ranks for count in (inside - 1, ranks - inside))
@@ -91,7 +95,9 @@ def travel(cluster, ranks, rows, width):
     return seconds, near, far
 
 
-def estimate(layer, cluster, rates, ranks, tokens, parameter_bytes=18):
+def estimate(
+    layer: Layer, cluster: Cluster, rates: Rates, ranks: int, tokens: int, parameter_bytes: float = 18
+) -> dict[str, float]:
     """name -> value, in seconds and bytes, for one layer and one rank with that many tokens."""
     group = expert_ranks(layer, ranks)
     local, rows, h, i = layer.experts // group, tokens * layer.top_k, layer.hidden, layer.intermediate
@@ -101,7 +107,7 @@ def estimate(layer, cluster, rates, ranks, tokens, parameter_bytes=18):
     there, near, far = travel(cluster, group, rows, width)
     back, more_near, more_far = travel(cluster, group, rows, width + 4)  # with router weights or their gradients
 
-    def products(case):
+    def products(case: str) -> float:
         return rates.product_s(case, rows, h, 2 * i, local) + rates.product_s(case, rows, i, h, local)
 
     experts = gather + products("forward")  # what arrived is gathered once more, by expert
@@ -131,7 +137,9 @@ _COLUMNS = (("ranks", None, 1), ("group", "group", 1), ("experts", "local expert
             ("GB params", "memory of parameters", 1e-9), ("GB kept", "memory kept", 1e-9))  # fmt: skip
 
 
-def table(layer, cluster, rates, ranks, tokens, parameter_bytes=18):
+def table(
+    layer: Layer, cluster: Cluster, rates: Rates, ranks: Sequence[int], tokens: int, parameter_bytes: float = 18
+) -> list[str]:
     """The lines that the command prints."""
     lines = ["  ".join(f"{title:>{max(len(title), 7)}}" for title, *_ in _COLUMNS)]
     for count in ranks:
@@ -145,8 +153,8 @@ def table(layer, cluster, rates, ranks, tokens, parameter_bytes=18):
     return lines
 
 
-def _positive(kind):
-    def parse(text):
+def _positive(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
         value = kind(text)
         if not 0 < value < float("inf"):
             raise argparse.ArgumentTypeError(f"{text}, expected a number above 0")
@@ -155,7 +163,7 @@ def _positive(kind):
     return parse
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m cadre.scale", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("model", metavar="MODEL", help="a model's name, or EXPERTS,TOP_K,HIDDEN,INTERMEDIATE")

@@ -8,9 +8,15 @@ MaxText has no `implementation=` of its own. Written to maxtext.kernels.megablox
 against the real package.
 """
 
-import importlib
+from __future__ import annotations
 
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
 
 from .._errors import wrong_value
 from . import _drop_in, _named
@@ -20,27 +26,27 @@ _OP = "maxtext.gmm"
 
 @_named.scope
 def gmm(
-    lhs,
-    rhs,
-    group_sizes,
-    preferred_element_type=jnp.float32,
-    tiling=(128,) * 9,
-    group_offset=None,
-    existing_out=None,
-    transpose_rhs=False,
-    interpret=None,
-    lhs_quantize_dtype=None,
-    rhs_quantize_dtype=None,
-    use_qwix_quantization=False,
-    use_tokamax_backend=False,
-    weight_gather_axes=None,
-    lhs_vma_axes=(),
-    rhs_vma_axes=(),
-    qwix_rule=None,
-    use_manual_quantization=False,
-    use_gmm_v2=False,
-    partial_sum=None,
-):
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: ArrayLike,
+    preferred_element_type: DTypeLike = jnp.float32,
+    tiling: Sequence[int] = (128,) * 9,
+    group_offset: ArrayLike | None = None,
+    existing_out: ArrayLike | None = None,
+    transpose_rhs: bool = False,
+    interpret: bool | None = None,
+    lhs_quantize_dtype: DTypeLike | None = None,
+    rhs_quantize_dtype: DTypeLike | None = None,
+    use_qwix_quantization: bool = False,
+    use_tokamax_backend: bool = False,
+    weight_gather_axes: Sequence[tuple[str, int]] | None = None,
+    lhs_vma_axes: tuple[str, ...] = (),
+    rhs_vma_axes: tuple[str, ...] = (),
+    qwix_rule: Any = None,
+    use_manual_quantization: bool = False,
+    use_gmm_v2: bool = False,
+    partial_sum: ArrayLike | None = None,
+) -> jax.Array:
     """lhs [m, k], rhs [g, k, n] (or [g, n, k] with transpose_rhs) -> [m, n], partial_sum [m, n] added before the rounding.
 
     tiling, interpret, use_tokamax_backend, use_gmm_v2 and the vma axes, which follow from the operands, change nothing;
@@ -69,7 +75,7 @@ def gmm(
     return out if partial_sum is None else (out + partial_sum).astype(preferred_element_type)
 
 
-def install():
+def install() -> Callable[..., Any]:
     """Replaces gmm in MaxText's kernels; returns the original."""
     try:
         megablox = importlib.import_module("maxtext.kernels.megablox")

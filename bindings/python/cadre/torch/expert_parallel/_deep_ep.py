@@ -3,9 +3,12 @@
 Written to the signatures of deep_ep.Buffer (dd758ca, July 2026), and not run with it.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from ..._errors import wrong_type, wrong_value
 from .._routing import Routing, combine, permute, route
@@ -15,7 +18,7 @@ from ._exchange import Dispatched
 
 class _Handle(NamedTuple):
     local: Routing
-    weights: torch.Tensor | None
+    weights: Tensor | None
     sent: object  #: DeepEP's own
 
 
@@ -29,7 +32,7 @@ class DeepEP:
 
     op = "expert_parallel"
 
-    def __init__(self, num_experts, buffer, *, group=None, num_worst_tokens=0):
+    def __init__(self, num_experts: int, buffer: Any, *, group: Any = None, num_worst_tokens: int = 0) -> None:
         self.group = _agreement.group_of(self.op, group)
         ranks, self.rank = torch.distributed.get_world_size(self.group), torch.distributed.get_rank(self.group)
         held, refused = None, None
@@ -45,7 +48,7 @@ class DeepEP:
         self.buffer, self.num_experts, self.ranks = buffer, num_experts, ranks
         self.local_experts, self.num_worst_tokens = held[0], num_worst_tokens
 
-    def dispatch(self, x, expert_ids, weights=None):
+    def dispatch(self, x: Tensor, expert_ids: Tensor, weights: Tensor | None = None) -> Dispatched:
         """x [t, h] of bf16, expert_ids and weights [t, top_k] -> Dispatched, as Exchange.dispatch gives it."""
         for name, each in (("x", x), ("expert_ids", expert_ids)):
             if not isinstance(each, torch.Tensor):
@@ -61,7 +64,15 @@ class DeepEP:
         local = route(local_ids, self.local_experts)
         return Dispatched(permute(received, local), local.group_sizes, _Handle(local, local_weights, sent.handle))
 
-    def collect(self, rows, handle, *, shared=None, residual=None, out_dtype=None):
+    def collect(
+        self,
+        rows: Tensor,
+        handle: Any,
+        *,
+        shared: Tensor | None = None,
+        residual: Tensor | None = None,
+        out_dtype: torch.dtype | None = None,
+    ) -> Tensor:
         """The results for dispatched rows -> [t, h]: the weighted sum of each token's, then of shared and residual."""
         if not isinstance(handle, _Handle):
             raise wrong_type(self.op, "handle", handle, "what dispatch gave")

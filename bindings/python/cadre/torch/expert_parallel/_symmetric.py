@@ -3,9 +3,14 @@
 Written to the operators' documented behaviour, and not run on several GPUs.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..._errors import wrong_type, wrong_value
 from .._routing import route
@@ -21,7 +26,7 @@ class SymmetricMemory(Exchange):
     nothing; what ranks must agree about is compared in the first call with other shapes or types.
     """
 
-    def __init__(self, num_experts, max_slots, *, group=None):
+    def __init__(self, num_experts: int, max_slots: int, *, group: Any = None) -> None:
         self.max_slots = max_slots
         super().__init__(num_experts, group=group)
         self.rows = self.ranks * max_slots + self.local_experts  # an expert without rows takes one
@@ -49,7 +54,13 @@ class SymmetricMemory(Exchange):
 
         return None if symmetric.is_nvshmem_available() else "no NVSHMEM"
 
-    def plan(self, x, expert_ids, weights=None, needs=(False, False, False)):
+    def plan(
+        self,
+        x: Tensor,
+        expert_ids: Tensor,
+        weights: Tensor | None = None,
+        needs: Sequence[bool] = (False, False, False),
+    ) -> Plan:
         refused = None
         try:
             home = self._checked(x, expert_ids, weights)
@@ -78,10 +89,10 @@ class SymmetricMemory(Exchange):
         local = route(ids.view(-1, 1), self.local_experts, dtype=torch.int64)
         return Plan(home, local, home.group_sizes.long(), torch.stack((sizes, starts)))
 
-    def send(self, plan, *tensors):
+    def send(self, plan: Plan, *tensors: Tensor) -> Flight:
         return Flight((), [self._travel(each, self.rows, self._there(plan)) for each in tensors])
 
-    def send_back(self, plan, *tensors):
+    def send_back(self, plan: Plan, *tensors: Tensor) -> Flight:
         rows = plan.home.source_row.shape[0]
         return Flight((), [self._travel(each, rows, self._back(plan)) for each in tensors])
 

@@ -8,11 +8,16 @@ Both are cadre.torch.GroupedLinear with the constructor, the call, the parameter
 Megatron expects. Transformer Engine is not needed. Tokens travel in Megatron's dispatcher: nothing is communicated here.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib
 import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..._errors import wrong_value
 from .._grouped_linear import GroupedLinear
@@ -35,19 +40,19 @@ class _ExpertLinear(GroupedLinear):
 
     def __init__(
         self,
-        num_gemms,
-        input_size,
-        output_size,
+        num_gemms: int,
+        input_size: int,
+        output_size: int,
         *,
-        config,
-        init_method,
-        bias,
-        skip_bias_add,
-        is_expert,
-        tp_comm_buffer_name=None,
-        pg_collection=None,
-        name=None,
-    ):
+        config: Any,
+        init_method: Callable[[Tensor], object],
+        bias: bool,
+        skip_bias_add: bool,
+        is_expert: bool,
+        tp_comm_buffer_name: str | None = None,
+        pg_collection: Any = None,
+        name: str | None = None,
+    ) -> None:
         """The arguments of the original. With skip_bias_add the biases are returned and not added; tp_comm_buffer_name is
         kept and not used, and neither is what config says of communication: the dispatcher sends, this only computes."""
         if not is_expert:
@@ -103,7 +108,7 @@ class _ExpertLinear(GroupedLinear):
             if split:
                 bias.partition_dim, bias.partition_stride = 0, 1
 
-    def forward(self, x, m_splits):
+    def forward(self, x: Tensor, m_splits: Tensor | Sequence[int]) -> tuple[Tensor, Any]:  # type: ignore[override]
         """x [rows, input size of this rank]; m_splits: rows of each expert. (y, None), or (y, biases) with skip_bias_add."""
         first = None if self.config.disable_parameter_transpose_cache else self.is_first_microbatch
         out = super().forward(x, m_splits, is_first_microbatch=first)
@@ -112,7 +117,7 @@ class _ExpertLinear(GroupedLinear):
 
     # ---- checkpoints ---------------------------------------------------------------------------
 
-    def get_extra_state(self):
+    def get_extra_state(self) -> Tensor:
         """What Transformer Engine saves without FP8, so that its layers load a checkpoint of these."""
         return torch.empty(0, dtype=torch.uint8)
 
@@ -122,7 +127,9 @@ class _ExpertLinear(GroupedLinear):
             state_dict.pop(f"{prefix}_extra_state{i or ''}", None)
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
-    def sharded_state_dict(self, prefix="", sharded_offsets=(), metadata=None):
+    def sharded_state_dict(
+        self, prefix: str = "", sharded_offsets: tuple[Any, ...] = (), metadata: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Each expert's tensors under the names that SequentialMLP and Transformer Engine's layers give them."""
         transformer = _megatron("transformer.utils")
         replace_prefix = _megatron("dist_checkpointing.utils").replace_prefix_for_sharding
@@ -173,7 +180,7 @@ class RowParallelGroupedLinear(_ExpertLinear):
     _partition_dim = 1
 
 
-def submodules(activation_func=None):
+def submodules(activation_func: Any = None) -> Any:
     """Megatron's GroupedMLPSubmodules (MLPSubmodules before it had them) with both layers; activation_func is its own."""
     kind = getattr(_megatron("transformer.moe.experts"), "GroupedMLPSubmodules", None)
     return (kind or _megatron("transformer.mlp").MLPSubmodules)(
@@ -183,7 +190,7 @@ def submodules(activation_func=None):
     )
 
 
-def experts(activation_func=None):
+def experts(activation_func: Any = None) -> Any:
     """What MoESubmodules takes as `experts`: Megatron's TEGroupedMLP over these layers."""
     module = _megatron("transformer.moe.experts")
     if hasattr(module, "GroupedMLPSubmodules"):

@@ -7,8 +7,13 @@ as it lies: gate and up are two products, and nothing is joined. Any class of ex
 gpt-oss's too; one whose products are somebody else's, quantised ones among them, is refused.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
+from typing import Any
+
+from torch import Tensor
 
 try:
     from torchtitan.config import derive, override
@@ -27,14 +32,14 @@ _QUANTISED = "torchtitan.components.quantization"
 
 
 @override(target=GroupedExperts.Config, description="Grouped products by cadre: any sizes, no padding")
-def grouped_experts(cfg):
+def grouped_experts(cfg: Any) -> Any:
     """The configuration of the same experts over cadre. Applied twice, it changes nothing."""
     experts = type(cfg)._owner
     return cfg if issubclass(experts, _ByCadre) else derive(cfg, over_cadre(experts).Config)
 
 
 @functools.cache
-def over_cadre(experts):
+def over_cadre(experts: Any) -> Any:
     """A subclass of a class of torchtitan's experts, whose products are cadre's."""
     if experts._grouped_mm is not GroupedExperts._grouped_mm or experts.__module__.startswith(_QUANTISED):
         expected = "experts whose products are torchtitan's own: those of another override or quantised ones are kept"
@@ -51,6 +56,6 @@ def over_cadre(experts):
 
 
 class _ByCadre:
-    def _grouped_mm(self, *, A, B_t, offs):
+    def _grouped_mm(self, *, A: Tensor, B_t: Tensor, offs: Tensor) -> Tensor:
         """A [m, k], rows sorted by expert; B_t [e, k, n] in any strides; offs [e], the end of each expert's rows -> [m, n]."""
         return grouped_mm(A, B_t, offs=offs)

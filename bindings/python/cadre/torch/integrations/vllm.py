@@ -6,10 +6,14 @@ Weights w1 [e, 2n, k] and w2 [e, k, n] are taken as vLLM has them. A token's bit
 that they are batch-invariant. Written against vLLM's interface (a014e35f38c, August 2026) and not run against the real package.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..._errors import wrong_value
 from .._grouped_gemm import grouped_gemm
@@ -32,7 +36,7 @@ _ACTIVATIONS = {
 }
 
 
-def activation_options(activation, config):
+def activation_options(activation: Any, config: Any) -> dict[str, Any]:
     """moe_mlp's arguments for a MoEActivation and the ApplyMoEActivationConfig beside it (clamp_limit, alpha, beta)."""
     name, interleaved = _ACTIVATIONS[activation.name]
     if activation.name == "SWIGLUOAI":
@@ -45,7 +49,17 @@ def activation_options(activation, config):
     return {"activation": "clamped_swiglu", "alpha": alpha, "limit": config.clamp_limit, "up_offset": beta}
 
 
-def standard(output, x, w1, w2, weights, ids, expert_map, biases, options):
+def standard(
+    output: Tensor,
+    x: Tensor,
+    w1: Tensor,
+    w2: Tensor,
+    weights: Tensor | None,
+    ids: Tensor,
+    expert_map: Tensor | None,
+    biases: tuple[Tensor | None, Tensor | None],
+    options: dict[str, Any],
+) -> None:
     """output [m, k] = the weighted sum of the results of x [m, k] by the experts ids [m, top_k].
 
     expert_map [all experts]: the place of each expert here, or -1; None where all are here. Ids below 0 are nobody's.
@@ -57,13 +71,13 @@ def standard(output, x, w1, w2, weights, ids, expert_map, biases, options):
     output.copy_(moe_mlp(x, ids, weights, w1, w2, bias13=bias13, bias2=bias2, **options))
 
 
-def masked_product(out, x, weight, counts):
+def masked_product(out: Tensor, x: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
     """out[i, :counts[i]] = x[i, :counts[i]] @ weight[i]^T: x [e, max_m, k], weight [e, n, k], out [e, max_m, n], both contiguous.
 
     Groups that lie max_m rows apart, of as many rows as counts [e] says, which the host never reads; other rows stay.
     """
 
-    def rows(tensor):
+    def rows(tensor: Tensor) -> GroupedTensor:
         experts, most, columns = tensor.shape
         starts = torch.arange(experts, device=tensor.device) * (most * columns)
         return GroupedTensor.packed(tensor.view(-1), counts, columns, offsets=starts, max_rows=most)
@@ -73,7 +87,7 @@ def masked_product(out, x, weight, counts):
 
 
 @functools.cache
-def experts_classes():
+def experts_classes() -> tuple[type, type]:
     """(CadreExperts, CadreBatchedExperts): for tokens [m, k], and for the masked form [e, max_m, k] of batched dispatchers."""
     kernel = _vllm(f"{_LAYERS}.modular_kernel")
     reduce = _vllm(f"{_LAYERS}.topk_weight_and_reduce")
@@ -171,7 +185,7 @@ def experts_classes():
     return CadreExperts, CadreBatchedExperts
 
 
-def register():
+def register() -> None:
     """Has vLLM choose cadre's experts wherever it would have chosen Triton's, for weights that aren't quantised and no LoRA."""
     oracle = _vllm(f"{_LAYERS}.oracle.unquantized")
     if hasattr(oracle.select_unquantized_moe_backend, "by_cadre"):
@@ -194,7 +208,7 @@ def register():
     _vllm(f"{_LAYERS}.unquantized_fused_moe_method").select_unquantized_moe_backend = select_unquantized_moe_backend
 
 
-def _vllm(name):
+def _vllm(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
