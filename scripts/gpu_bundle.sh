@@ -13,7 +13,7 @@ if [[ ${1:-} == --jitter ]]; then
 fi
 folder=${1:-$build/bundle}
 limit_kib=$((60 * 1024)) # two programs of 27 MiB, most of it kernels; so that a growth of a tenth is seen
-targets=(gpu_tests cadre_cli)
+targets=(gpu_tests cadre_cli trace_range_test)
 programs=(tests/gpu/gpu_tests cadre)
 if [[ $jitter == ON ]]; then
   targets=(gpu_tests) programs=(tests/gpu/gpu_tests)
@@ -26,6 +26,9 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCADRE_CUDA=ON -DCAD
   "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc" \
   ${CI:+-DCADRE_WERROR=ON} >/dev/null
 cmake --build "$build" -j "${JOBS:-$(nproc)}" --target "${targets[@]}"
+if [[ $jitter == OFF ]]; then
+  "$build/tests/gpu/trace_range_test" --gtest_brief=1 # needs no GPU, and nothing else runs it
+fi
 
 rm -rf "$folder"
 mkdir -p "$folder"

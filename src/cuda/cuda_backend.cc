@@ -13,6 +13,7 @@
 #include "cuda/memory_check.h"
 #include "cuda/product_steps.h"
 #include "cuda/status_word.h"
+#include "cuda/trace_range.h"
 #include "cuda/workspace.h"
 
 namespace cadre::cuda {
@@ -85,6 +86,7 @@ class Session {
       : context_(context),
         problem_(problem),
         options_(options),
+        range_(problem),
         guard_(problem.device.index),
         op_(plan::name_of(problem.op)) {}
 
@@ -127,6 +129,7 @@ class Session {
   detail::ContextState& context_;
   const plan::Problem& problem_;
   const CallOptions& options_;
+  TraceRange range_;
   DeviceGuard guard_;
   std::string_view op_;
   bool capturing_ = false;
