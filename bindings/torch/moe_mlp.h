@@ -15,6 +15,7 @@ namespace cadre_torch {
 
 constexpr const char* kMoeMlpSchema = "moe_mlp(" CADRE_TORCH_EXPERTS
                                       ", Tensor? shared, Tensor? residual, bool keeps_preact, "
+                                      "int packed_w13, int packed_w2, "
                                       "ScalarType? out_dtype) -> (Tensor, Tensor)";
 /// The gradients of x, weights, w13, w2, bias13 and bias2 that are wanted, in this order; those of
 /// the parameters stacked.
@@ -103,15 +104,13 @@ class ExpertsCall {
   OptionalView weights_;
 };
 
-inline std::tuple<Tensor, Tensor> moe_mlp(Tensor x, std::vector<Tensor> w13, std::vector<Tensor> w2,
-                                          std::vector<Tensor> bias13, std::vector<Tensor> bias2,
-                                          Tensor group_sizes, Tensor source_row, Tensor slot_row,
-                                          OptionalTensor weights,
-                                          OptionalTensor group_offset_tensor, int64_t group_offset,
-                                          bool transposed, int64_t activation, bool interleaved,
-                                          std::vector<double> clamp, bool weights_on_input,
-                                          OptionalTensor shared, OptionalTensor residual,
-                                          bool keeps_preact, std::optional<ScalarType> out_dtype) {
+inline std::tuple<Tensor, Tensor> moe_mlp(
+    Tensor x, std::vector<Tensor> w13, std::vector<Tensor> w2, std::vector<Tensor> bias13,
+    std::vector<Tensor> bias2, Tensor group_sizes, Tensor source_row, Tensor slot_row,
+    OptionalTensor weights, OptionalTensor group_offset_tensor, int64_t group_offset,
+    bool transposed, int64_t activation, bool interleaved, std::vector<double> clamp,
+    bool weights_on_input, OptionalTensor shared, OptionalTensor residual, bool keeps_preact,
+    int64_t packed_w13, int64_t packed_w2, std::optional<ScalarType> out_dtype) {
   const Groups groups{group_sizes, false, group_offset_tensor, group_offset};
   ExpertsCall experts(x, w13, w2, bias13, bias2, groups, source_row, slot_row, weights);
   experts.args.transposed = transposed;
@@ -128,6 +127,8 @@ inline std::tuple<Tensor, Tensor> moe_mlp(Tensor x, std::vector<Tensor> w13, std
   experts.args.shared = shared_view.get();
   experts.args.residual = residual_view.get();
   if (keeps_preact) experts.args.preact = &preact_view;
+  experts.args.packed_w13 = reinterpret_cast<const cadre_packed_weights*>(packed_w13);
+  experts.args.packed_w2 = reinterpret_cast<const cadre_packed_weights*>(packed_w2);
   experts.run(cadre_moe_mlp_forward, cadre_moe_mlp_forward_workspace_size);
   return {out, preact};
 }

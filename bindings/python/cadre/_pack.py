@@ -19,6 +19,8 @@ class PackedWeights:
 
     def __init__(self, handle: c_void_p) -> None:
         self._handle = handle
+        #: The same as a number.
+        self.address = handle.value
         self._destroy = weakref.finalize(self, library.cadre_packed_weights_destroy, handle)
 
     @property
@@ -65,13 +67,18 @@ def pack_weights(
     >>> np.array_equal(cadre.gmm(lhs, rhs, [2, 0, 4], packed_rhs=packed), cadre.gmm(lhs, rhs, [2, 0, 4]))
     True
     """
+    return packed(rhs, transpose_rhs, _dtype("lhs_dtype", lhs_dtype), _dtype("out_dtype", out_dtype))
+
+
+def packed(rhs, transpose_rhs, lhs_code, out_code):
+    """pack_weights with the C ABI's codes of the types."""
     op = "pack_weights"
     transpose_rhs = _options.flag(op, "transpose_rhs", transpose_rhs)
     args = new(_structs.PackWeightsArgs)
     args.rhs = reference(_views.grouped(op, "rhs", rhs, "[g, n, k]" if transpose_rhs else "[g, k, n]"))
     args.transpose_rhs = transpose_rhs
-    args.lhs_dtype = _dtype("lhs_dtype", lhs_dtype)
-    args.out_dtype = _dtype("out_dtype", out_dtype)
+    args.lhs_dtype = lhs_code
+    args.out_dtype = out_code
     handle = c_void_p()
     check(library.cadre_pack_weights(context(), byref(args), byref(handle)))
     return PackedWeights(handle)

@@ -4,7 +4,7 @@ import cadre.torch
 import pytest
 import torch
 from cadre._options import ACTIVATIONS as KINDS
-from cadre.torch._experts import activation_of
+from cadre.torch._activation import activation_of
 from torch.autograd import gradcheck, gradgradcheck
 from torch_oracle import equal, random
 

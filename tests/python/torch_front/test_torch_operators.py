@@ -80,6 +80,18 @@ CALLS = {
         out=[random(M, N)],
     ),
     "tgmm": lambda: groups(lhs=wanted(M, K), rhs=wanted(M, N), alpha=wanted(G), num_groups=G),
+    "gmm_activated": lambda: groups(
+        lhs=wanted(M, K),
+        rhs=lists(2 * N, K),
+        alpha=wanted(G),
+        bias=lists(2 * N),
+        row_scale=wanted(M),
+        transpose_rhs=True,
+        activation=_structs.CLAMPED_SWIGLU,
+        interleaved=True,
+        clamp=[1.7, 0.9, 1.0],
+        keeps_preact=True,
+    ),
     # Only ever called below autograd.
     "gmm_plain": lambda: groups(lhs=random(M, K), rhs=random(G, N, K), transpose_rhs=True),
     "tgmm_plain": lambda: groups(lhs=random(M, K), rhs=random(M, N), num_groups=G),
@@ -199,6 +211,19 @@ def test_opcheck_with_ends(name):
     check(name, **ENDS)
 
 
+def indexed():
+    rows = routed()
+    return {"lhs_rows": rows["source_row"], "slot_row": rows["slot_row"]}
+
+
+@pytest.mark.parametrize("name", ["gmm", "gmm_list", "gmm_activated", "tgmm"])
+def test_opcheck_with_rows_by_index(name):
+    of_slots = {"row_scale": wanted(2 * M), "bias_scale": wanted(2 * M), "rhs": wanted(2 * M, N)}
+    given = {**CALLS[name](), **indexed()}
+    replaced = ["rhs"] if name == "tgmm" else ["row_scale", "bias_scale"]
+    check_call(name, {**given, **{each: of_slots[each] for each in replaced}})
+
+
 def fp8(*shape):
     return random(*shape).to(torch.float8_e4m3fn)
 
@@ -270,7 +295,8 @@ def test_every_operator_is_checked():
 def test_a_call_leaves_out_what_has_a_default_and_nothing_else():
     lhs, rhs = random(M, K), random(G, K, N)
     whole = torch.ops.cadre.gmm(
-        lhs, rhs, SIZES, False, None, None, None, None, None, 0, False, 1.0, 0, 0, None, 0, None, 0, False, None
+        *(lhs, rhs, SIZES, False, None, None, None, None, None, None, None, 0, False, 1.0, 0, 0),
+        *(None, 0, None, 0, False, 0, None),
     )
     assert torch.equal(_operators.gmm.call(lhs=lhs, rhs=rhs, group_sizes=SIZES), whole)
     assert torch.equal(_operators.gmm.call_plain(lhs=lhs, rhs=rhs, group_sizes=SIZES), whole)

@@ -13,13 +13,15 @@ except ModuleNotFoundError as error:
 from . import _shim
 from . import _autograd
 from . import _flops
-from ._functional import bias_grad, check, gmm, tgmm
+from ._bias_grad import bias_grad
+from ._functional import check, gmm, tgmm
 from ._grouped_gemm import grouped_gemm
 from ._grouped_linear import GroupedLinear
 from ._grouped_mlp import GroupedMLP
 from ._grouped_mm import grouped_mm
 from ._grouped_tensor import GroupedTensor
 from ._moe_mlp import moe_mlp
+from ._packed import pack_weights
 from ._quantize import amax, dequantize, quantize
 from ._routing import Routing, combine, permute, route, select_experts
 from ._scaled import ScaledTensor
@@ -42,6 +44,7 @@ __all__ = [
     "grouped_gemm",
     "grouped_mm",
     "moe_mlp",
+    "pack_weights",
     "permute",
     "quantize",
     "route",

@@ -1,5 +1,6 @@
 """Arguments that come in several forms: sizes as a tensor or a list, scalars as numbers or tensors."""
 
+import itertools
 import operator
 
 import torch
@@ -144,3 +145,14 @@ def refuse_gradients(op, tensors, reason=_WRITES):
             if torch.is_grad_enabled() and each.requires_grad:
                 expected = f"False: {reason} (use torch.no_grad())"
                 raise wrong_value(op, f"{name}.requires_grad", True, expected)
+
+
+def wants_gradients(*values):
+    """Whether autograd watches a tensor among these values and lists of them."""
+    if not torch.is_grad_enabled():
+        return False
+    lists = (value if isinstance(value, (list, tuple)) else (value,) for value in values)
+    return any(
+        isinstance(each, torch.Tensor) and each.requires_grad
+        for each in itertools.chain.from_iterable(lists)
+    )

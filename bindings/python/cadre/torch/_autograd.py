@@ -13,10 +13,14 @@ bias_g), and dy its gradient:
     dbias_scale[r] = row_scale[r] * dot(dy[r], bias_g)                         bias_scale_grad
     dalpha_g       = sum of row_scale[r] * dot(dy[r], lhs[r] @ rhs_g)          gmm, then bias_grad of one column
     drow_scale[r]  = dot(dy[r], y[r] without row_scale)                        gmm
+
+Where rows are taken by an index, the gradient of each row is added to that of the row it was taken from: combine, in slot
+order.
 """
 
+from .._errors import wrong_value
 from . import _dtypes
-from ._operators import bias_grad, bias_scale_grad, gmm, gmm_list, tgmm
+from ._operators import bias_grad, bias_scale_grad, combine, gmm, gmm_list, tgmm
 from ._transforms import Derivatives
 
 
@@ -47,6 +51,8 @@ def _product(
     bias=None,
     bias_scale=None,
     row_scale=None,
+    lhs_rows=None,
+    slot_row=None,
     precision=0,
 ):
     """gmm with the groups of the arguments `a`, for one rhs tensor or a list of matrices; bias likewise."""
@@ -63,6 +69,8 @@ def _product(
         bias=bias,
         bias_scale=bias_scale,
         row_scale=row_scale,
+        lhs_rows=lhs_rows,
+        slot_row=slot_row,
         group_offset_tensor=a.group_offset_tensor,
         group_offset=a.group_offset,
         transpose_rhs=transpose_rhs,
@@ -99,6 +107,17 @@ def _local_rows(a, column, num_groups, row_scale=None):
     return _product(a, column.unsqueeze(1), ones, column.dtype, row_scale=row_scale).squeeze(1)
 
 
+def _to_their_rows(op, a, gradient, rows, dtype):
+    """The gradient of an operand from that of its rows in the product: the same, or with an index the sums of its rows'."""
+    if rows is None:
+        return gradient
+    if a.slot_row is None:
+        operand = "lhs" if rows is a.lhs_rows else "rhs"
+        expected = f"that of route, because {operand} wants a gradient through {operand}_rows"
+        raise wrong_value(op, "slot_row", None, expected)
+    return combine.call(y=gradient, slot_row=a.slot_row, source_row=rows, out_dtype=dtype)
+
+
 def _times(first, second):
     return second if first is None else first if second is None else first * second
 
@@ -108,7 +127,10 @@ def _dot(dy, rows):
     return (dy.to(dtype) * rows.to(dtype)).sum(1)
 
 
-_OF_GROUPS = ("group_sizes", "group_offset_tensor", "alpha", "bias_scale", "row_scale")
+_OF_GROUPS = (
+    *("group_sizes", "group_offset_tensor", "alpha", "bias_scale", "row_scale"),
+    *("lhs_rows", "rhs_rows", "slot_row"),
+)
 
 
 def _gmm_kept(needs):
@@ -123,14 +145,14 @@ def _gmm_kept(needs):
     return kept
 
 
-def _gmm_backward(a, needs, dy):
+def gmm_backward(a, needs, dy):
     rhs, gradients = a.rhs, {}
     is_list = isinstance(rhs, list)
     num_groups = _count(rhs, 2) if is_list else rhs.shape[0]
     rhs_dtype = rhs[0].dtype if is_list else rhs.dtype
     if needs.lhs:
         call = gmm_list.call if is_list else gmm.call
-        gradients["lhs"] = call(
+        rows = call(
             lhs=dy,
             rhs=rhs,
             group_sizes=a.group_sizes,
@@ -144,13 +166,17 @@ def _gmm_backward(a, needs, dy):
             precision=a.precision,
             out_dtype=_asked(a.lhs.dtype, dy.dtype, rhs_dtype),
         )
+        gradients["lhs"] = _to_their_rows("gmm", a, rows, a.lhs_rows, a.lhs.dtype)
     if needs.rhs:
         scaled = dy if a.row_scale is None else (dy * a.row_scale.unsqueeze(1)).to(dy.dtype)
         # rhs is [g, k, n], or [g, n, k] with transpose_rhs; its gradient is written in that same layout.
         first, second = (scaled, a.lhs) if a.transpose_rhs else (a.lhs, scaled)
+        index = "rhs_rows" if a.transpose_rhs else "lhs_rows"
         stack = tgmm.call(
             lhs=first,
             rhs=second,
+            **{index: a.lhs_rows},
+            slot_row=a.slot_row,
             group_sizes=a.group_sizes,
             ends=a.ends,
             alpha=a.alpha,
@@ -179,7 +205,12 @@ def _gmm_backward(a, needs, dy):
 def _gmm_scale_gradients(a, needs, dy, num_groups):
     """Those of alpha, bias_scale and row_scale, which are sums over rows."""
     wide = _dtypes.accumulator(dy.dtype)
-    forward = {"transpose_rhs": a.transpose_rhs, "precision": a.precision}
+    forward = {
+        "transpose_rhs": a.transpose_rhs,
+        "precision": a.precision,
+        "lhs_rows": a.lhs_rows,
+        "slot_row": a.slot_row,
+    }
     gradients = {}
     if needs.alpha:
         column = _dot(dy, _product(a, a.lhs, a.rhs, wide, **forward)).unsqueeze(1)
@@ -224,17 +255,29 @@ def _tgmm_kept(needs):
 
 
 def _tgmm_backward(a, needs, dout):
-    scalars = {"alpha": a.alpha, "alpha_value": a.alpha_value, "precision": a.precision}
+    scalars = {
+        "alpha": a.alpha,
+        "alpha_value": a.alpha_value,
+        "precision": a.precision,
+        "slot_row": a.slot_row,
+    }
     gradients = {}
     if needs.lhs:
-        gradients["lhs"] = _product(a, a.rhs, dout, a.lhs.dtype, transpose_rhs=True, **scalars)
+        rows = _product(
+            a, a.rhs, dout, a.lhs.dtype, transpose_rhs=True, lhs_rows=a.rhs_rows, **scalars
+        )
+        gradients["lhs"] = _to_their_rows("tgmm", a, rows, a.lhs_rows, a.lhs.dtype)
     if needs.rhs:
-        gradients["rhs"] = _product(a, a.lhs, dout, a.rhs.dtype, **scalars)
+        rows = _product(a, a.lhs, dout, a.rhs.dtype, lhs_rows=a.lhs_rows, **scalars)
+        gradients["rhs"] = _to_their_rows("tgmm", a, rows, a.rhs_rows, a.rhs.dtype)
     if needs.alpha:
         dtype = _dtypes.accumulator(dout.dtype)
         again = tgmm.call(
             lhs=a.lhs,
             rhs=a.rhs,
+            lhs_rows=a.lhs_rows,
+            rhs_rows=a.rhs_rows,
+            slot_row=a.slot_row,
             num_groups=a.num_groups,
             precision=a.precision,
             out_dtype=dtype,
@@ -349,7 +392,7 @@ _tgmm_tangent = _multilinear_tangent(
 _dy_tangent = _multilinear_tangent(lambda a: a.dy.dtype)
 
 for _operator in (gmm, gmm_list):
-    _operator.differentiable(Derivatives(_gmm_kept, _gmm_backward, _gmm_tangent))
+    _operator.differentiable(Derivatives(_gmm_kept, gmm_backward, _gmm_tangent))
 tgmm.differentiable(Derivatives(_tgmm_kept, _tgmm_backward, _tgmm_tangent))
 bias_grad.differentiable(Derivatives(_bias_grad_kept, _bias_grad_backward, _dy_tangent))
 bias_scale_grad.differentiable(

@@ -19,6 +19,7 @@ _MAY_BE_LISTS = ("a", "b", "c", "rhs", "bias", "out", "w13", "w2", "bias13", "bi
 #: What an argument may be, if not one of the float types.
 _KNOWN = {
     **dict.fromkeys(("group_sizes", "offs", "expert_ids", "slot_row"), _dtypes.INDICES),
+    **dict.fromkeys(("lhs_rows", "rhs_rows"), (torch.int32, torch.int64)),
     "x": tuple(_dtypes.CODES),
     **dict.fromkeys(("lhs", "rhs", "a", "b", "mat_a", "mat_b", "w13", "w2"), _dtypes.OPERANDS),
     **dict.fromkeys(("c", "out"), (*_dtypes.FLOATS, torch.int32)),

@@ -33,10 +33,22 @@ def _matrix(tensors):
     return (tensors if isinstance(tensors, torch.Tensor) else tensors[0]).shape[-2:]
 
 
-@_formula(_operators.gmm, _operators.gmm.plain, _operators.gmm_list, _operators.gmm_out)
+@_formula(
+    _operators.gmm,
+    _operators.gmm.plain,
+    _operators.gmm_list,
+    _operators.gmm_out,
+    _operators.gmm_activated,
+)
 def _gmm(a):
     rows, columns = _matrix(a.rhs)
-    return 2 * a.lhs.shape[0] * rows * columns
+    return 2 * _rows_of(a, "lhs") * rows * columns
+
+
+def _rows_of(a, operand, dim=0):
+    """Rows of a product: an operand's, or those that an index takes."""
+    index = getattr(a, f"{operand}_rows", None)
+    return getattr(a, operand).shape[dim] if index is None else index.shape[0]
 
 
 @_formula(_operators.tgmm, _operators.tgmm.plain, _operators.tgmm_out)
@@ -45,7 +57,7 @@ def _tgmm(a):
     k = a.lhs.shape[0 if getattr(a, "lhs_columns", False) else 1]
     n = a.rhs.shape[0 if getattr(a, "rhs_columns", False) else 1]
     copied = getattr(a, "lhs_columns", False)
-    return 2 * a.lhs.shape[1 if copied else 0] * k * n
+    return 2 * _rows_of(a, "lhs", 1 if copied else 0) * k * n
 
 
 def _shapes(form, rows, cols):

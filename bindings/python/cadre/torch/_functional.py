@@ -1,22 +1,29 @@
-"""gmm, tgmm and bias_grad on torch tensors: CPU and CUDA, differentiable, compilable."""
+"""gmm and tgmm on torch tensors: CPU and CUDA, differentiable, compilable."""
 
 from __future__ import annotations
 
-from typing import Any, overload
+from typing import Any
 
 import torch
 
 from .. import _options
-from .._errors import wrong_type, wrong_value
-from .._types import Precision, Tail
+from .._errors import wrong_value
+from .._types import Activation, Precision, Tail
 from . import (
     _arguments,
     _autograd,  # noqa: F401 (completes the operators)
     _dtypes,
     _operators,
+    _packed,
     _scaled,
 )
+from ._activated import activated_product
+from ._activation import activation_of
+from ._bias_grad import local_groups
 from ._errors import translated
+from ._packed import PackedWeights
+from ._routing import Routing
+from ._row_index import indices, rows_of
 from ._types import Operand, Operands, Out, Sizes, Tensor, Tensors
 
 _gmm, _gmm_plain = _operators.gmm.call, _operators.gmm.call_plain
@@ -44,7 +51,13 @@ def gmm(
     group_offset: int | Tensor = 0,
     precision: Precision = "default",
     fast_accumulation: bool = False,
-) -> Out:
+    lhs_rows: Tensor | Routing | None = None,
+    activation: Activation | None = None,
+    interleaved: bool = False,
+    clamp: tuple[float, float, float] = (1.702, 7.0, 1.0),
+    preactivation: bool = False,
+    packed_rhs: PackedWeights | None = None,
+) -> Any:
     """out[r] = row_scale[r] * (alpha_g * (lhs[r] @ rhs[g]) + bias_scale[r] * bias[g]) + beta_g * c[r], g the group of row r.
 
     lhs [m, k]; rhs [g, k, n] (or [g, n, k] with transpose_rhs), one tensor or a list of g matrices; group_sizes: a
@@ -55,6 +68,13 @@ def gmm(
     Rows behind the last group become zero (tail="zero"), must not exist ("forbid"), or keep what they hold
     ("untouched", with out). `out`, c, beta and accumulate write into a given buffer and are not differentiable.
     `out` and c are [m, n], or lists with a matrix for each group of its rows, or more (on a device: of one number of rows).
+
+    lhs_rows [m]: row r of the product is lhs[lhs_rows[r]], or zeros where that is -1: an index, or what route() returned,
+    which a gradient of lhs needs.
+
+    activation: a name as moe_mlp takes it (clamp: alpha, limit and up_offset of clamped_swiglu) or a function. The result
+    is [m, n / 2] with a gate; with preactivation=True a pair with the [m, n] that it was applied to. packed_rhs is what
+    pack_weights made of rhs, for inference on a CPU.
 
     lhs and rhs may be ScaledTensors of FP8 data; such a call is not differentiable. fast_accumulation lets sums of FP8
     products keep fewer bits than f32 has.
@@ -74,6 +94,7 @@ def gmm(
     try:
         if (
             alpha is bias is bias_scale is row_scale is out is out_dtype is c is beta is None
+            and lhs_rows is activation is packed_rhs is None
             and tail == "zero"
             and precision == "default"
             and not accumulate
@@ -93,25 +114,49 @@ def gmm(
         precision_code = _options.precision("gmm", precision)
         fast_accumulation = _options.flag("gmm", "fast_accumulation", fast_accumulation)
         lhs, rhs, scales = _scaled.operands("gmm", lhs, rhs)
+        others = {"bias": bias, "alpha": alpha, "bias_scale": bias_scale, "row_scale": row_scale}
         if scales:
-            given = (("bias", bias), ("alpha", alpha), ("bias_scale", bias_scale), ("row_scale", row_scale))
-            _scaled.refuse_gradients("gmm", dict(given))
+            _scaled.refuse_gradients("gmm", others)
         lhs, rhs = _arguments.autocast(lhs, rhs)
+        index = indices("gmm", lhs=(lhs, lhs_rows))
+        options = {
+            "group_sizes": group_sizes,
+            "alpha": alpha,
+            "bias_scale": bias_scale,
+            "row_scale": row_scale,
+            "lhs_rows": index["lhs_rows"],
+            "group_offset_tensor": offset_tensor,
+            "group_offset": group_offset,
+            "transpose_rhs": transpose_rhs,
+            "alpha_value": alpha_value,
+            "tail": tail_code,
+            "precision": precision_code,
+            "packed_rhs": _packed.address(
+                "gmm", "packed_rhs", packed_rhs, {"lhs": lhs, "rhs": rhs, **others}
+            ),
+        }
+        if activation is not None:
+            given = {"out": out, "c": c, "beta": beta, "accumulate": accumulate or None, "lhs.scales": scales or None}
+            for name, value in given.items():
+                if value is not None:
+                    raise wrong_value("gmm", name, "given", "none because there is an activation")
+            fn = activation_of("gmm", activation, interleaved, clamp)
+            watched = _arguments.wants_gradients(lhs, rhs, *others.values())
+            rhs, bias = _lists(rhs, bias)
+            out, product = activated_product(
+                fn,
+                preactivation or watched,
+                lhs=lhs,
+                rhs=rhs,
+                bias=bias,
+                slot_row=index["slot_row"],
+                out_dtype=out_dtype,
+                **options,
+            )
+            return (out, product) if preactivation else out
+        options["fast_accumulation"] = fast_accumulation
         if out is not None or c is not None or beta is not None or accumulate:
-            options = {
-                "group_sizes": group_sizes,
-                "alpha": alpha,
-                "bias_scale": bias_scale,
-                "row_scale": row_scale,
-                "group_offset_tensor": offset_tensor,
-                "group_offset": group_offset,
-                "transpose_rhs": transpose_rhs,
-                "alpha_value": alpha_value,
-                "tail": tail_code,
-                "precision": precision_code,
-                "fast_accumulation": fast_accumulation,
-                **_scaled.as_lists(scales),
-            }
+            options |= _scaled.as_lists(scales)
             return _gmm_into(lhs, rhs, bias, options, out, out_dtype, c, beta, accumulate)
         if tail == "untouched":
             raise wrong_value(
@@ -123,24 +168,8 @@ def gmm(
             rhs, bias = _lists(rhs, bias)
             scales = _scaled.as_lists(scales)
             call = _operators.gmm_list.call
-        return call(
-            lhs=lhs,
-            rhs=rhs,
-            group_sizes=group_sizes,
-            alpha=alpha,
-            bias=bias,
-            bias_scale=bias_scale,
-            row_scale=row_scale,
-            group_offset_tensor=offset_tensor,
-            group_offset=group_offset,
-            transpose_rhs=transpose_rhs,
-            alpha_value=alpha_value,
-            tail=tail_code,
-            precision=precision_code,
-            fast_accumulation=fast_accumulation,
-            out_dtype=out_dtype,
-            **scales,
-        )
+        options |= {"slot_row": index["slot_row"], "out_dtype": out_dtype}
+        return call(lhs=lhs, rhs=rhs, bias=bias, **options, **scales)
     except (RuntimeError, AttributeError, TypeError) as error:
         tensors = {
             "lhs": lhs,
@@ -152,6 +181,7 @@ def gmm(
             "row_scale": row_scale,
             "c": c,
             "out": out,
+            "lhs_rows": rows_of(lhs_rows),
         }
         raise translated("gmm", error, tensors, out_dtype) from None
 
@@ -225,12 +255,16 @@ def tgmm(
     group_offset: int | Tensor = 0,
     precision: Precision = "default",
     fast_accumulation: bool = False,
+    lhs_rows: Tensor | Routing | None = None,
+    rhs_rows: Tensor | Routing | None = None,
 ) -> Out:
     """out[i] = alpha_i * (lhs[rows of group i]^T @ rhs[rows of group i]) + beta_i * c[i]: the weight gradient of gmm.
 
     lhs [m, k], rhs [m, n]; the result is [g, k, n], where g is num_groups (default: every group of group_sizes from
     group_offset on). lhs, rhs and alpha are differentiable. `out`, one tensor or a list of g matrices (one main_grad for
     each expert, f32 if you like), is written in place, or with accumulate added to, and is not differentiable.
+
+    lhs_rows and rhs_rows take the rows of an operand by index, as in gmm.
 
     lhs and rhs may be ScaledTensors, column-wise copies of FP8 data unless their mode is "tensor"; such a call is not
     differentiable.
@@ -250,12 +284,13 @@ def tgmm(
             _scaled.refuse_gradients("tgmm", {"alpha": alpha})
         scales["fast_accumulation"] = _options.flag("tgmm", "fast_accumulation", fast_accumulation)
         lhs, rhs = _arguments.autocast(lhs, rhs)
+        index = indices("tgmm", lhs=(lhs, lhs_rows), rhs=(rhs, rhs_rows))
         precision_code = _options.precision("tgmm", precision)
         if out is None:
             if c is not None or beta is not None or accumulate:
                 expected = "a tensor, because accumulate, beta or c is given"
                 raise wrong_value("tgmm", "out", None, expected)
-            groups = _local_groups("tgmm", group_sizes, group_offset, offset_tensor, num_groups)
+            groups = local_groups("tgmm", group_sizes, group_offset, offset_tensor, num_groups)
             return _tgmm(
                 lhs=lhs,
                 rhs=rhs,
@@ -267,6 +302,7 @@ def tgmm(
                 alpha_value=alpha_value,
                 precision=precision_code,
                 out_dtype=out_dtype,
+                **index,
                 **scales,
             )
         for name, value in (("out_dtype", out_dtype), ("num_groups", num_groups)):
@@ -289,6 +325,8 @@ def tgmm(
             beta=beta,
             beta_value=beta_value,
             out=_arguments.outputs("tgmm", "out", out, 2),
+            lhs_rows=index["lhs_rows"],
+            rhs_rows=index["rhs_rows"],
             **scales,
         )
         return out
@@ -300,121 +338,10 @@ def tgmm(
             "alpha": alpha,
             "c": c,
             "out": out,
+            "lhs_rows": rows_of(lhs_rows),
+            "rhs_rows": rows_of(rhs_rows),
         }
         raise translated("tgmm", error, tensors, out_dtype) from None
-
-
-def _local_groups(op, group_sizes, group_offset, offset_tensor, num_groups):
-    if num_groups is not None:
-        if isinstance(num_groups, (bool, float)):
-            raise wrong_type(op, "num_groups", num_groups, "an int")
-        if type(num_groups) is int and num_groups < 0:
-            raise wrong_value(op, "num_groups", num_groups, "0 or more")
-        return num_groups
-    if offset_tensor is not None:
-        raise wrong_value(op, "num_groups", None, "a number, because group_offset is a tensor")
-    if not 0 <= group_offset <= group_sizes.shape[0]:
-        expected = f"0 to {group_sizes.shape[0]}, the number of group_sizes"
-        raise wrong_value(op, "group_offset", group_offset, expected)
-    return group_sizes.shape[0] - group_offset
-
-
-@overload
-def bias_grad(
-    dy: Tensor,
-    group_sizes: Sizes,
-    *,
-    bias: None = None,
-    bias_scale: Tensor | None = None,
-    num_groups: int | None = None,
-    out: Out | None = None,
-    accumulate: bool = False,
-    group_offset: int | Tensor = 0,
-) -> Out: ...
-
-
-@overload
-def bias_grad(
-    dy: Tensor,
-    group_sizes: Sizes,
-    *,
-    bias: Tensors,
-    bias_scale: Tensor | None = None,
-    num_groups: int | None = None,
-    out: Out | None = None,
-    accumulate: bool = False,
-    group_offset: int | Tensor = 0,
-) -> tuple[Out, Tensor]: ...
-
-
-def bias_grad(
-    dy: Tensor,
-    group_sizes: Sizes,
-    *,
-    bias: Tensors | None = None,
-    bias_scale: Tensor | None = None,
-    num_groups: int | None = None,
-    out: Out | None = None,
-    accumulate: bool = False,
-    group_offset: int | Tensor = 0,
-) -> Any:
-    """The gradients of gmm's bias and bias_scale from dy [m, n], the gradient of its output; without a sync.
-
-    Returns dbias [g, n], dbias[i] = sum of bias_scale[r] * dy[r] over group i's rows; where `bias` [g, n] is given,
-    returns (dbias, dbias_scale [m]) with dbias_scale[r] = dot(dy[r], bias[g]), zero in rows that no group covers.
-    `out`, one tensor or a list of g vectors, takes dbias, and with accumulate has it added.
-
-    >>> cadre.torch.bias_grad(torch.ones(6, 2), torch.tensor([2, 0, 4]))
-    tensor([[2., 2.],
-            [0., 0.],
-            [4., 4.]])
-    """
-    if not isinstance(group_sizes, torch.Tensor):
-        group_sizes = _arguments.sizes("bias_grad", "group_sizes", group_sizes)
-    try:
-        offset_tensor, group_offset = _arguments.group_offset("bias_grad", group_offset)
-        accumulate = _options.flag("bias_grad", "accumulate", accumulate)
-        where = {
-            "dy": dy,
-            "group_sizes": group_sizes,
-            "group_offset_tensor": offset_tensor,
-            "group_offset": group_offset,
-        }
-        if out is None:
-            if accumulate:
-                expected = "a tensor, because accumulate adds to it"
-                raise wrong_value("bias_grad", "out", None, expected)
-            if num_groups is None and bias is not None:
-                num_groups = len(bias)
-            groups = _local_groups(
-                "bias_grad", group_sizes, group_offset, offset_tensor, num_groups
-            )
-            dbias = _operators.bias_grad.call(bias_scale=bias_scale, num_groups=groups, **where)
-        else:
-            if num_groups is not None:
-                expected = "None because out is given"
-                raise wrong_value("bias_grad", "num_groups", num_groups, expected)
-            _arguments.refuse_gradients("bias_grad", {"dy": dy, "bias_scale": bias_scale})
-            dbias = out
-            _operators.bias_grad_out.call(
-                bias_scale=bias_scale,
-                accumulate=accumulate,
-                out=_arguments.outputs("bias_grad", "out", out, 1),
-                **where,
-            )
-        if bias is None:
-            return dbias
-        vectors = _arguments.one_or_list("bias_grad", "bias", bias, 1)
-        return dbias, _operators.bias_scale_grad.call(bias=vectors, **where)
-    except (RuntimeError, AttributeError, TypeError) as error:
-        tensors = {
-            "dy": dy,
-            "group_sizes": group_sizes,
-            "bias": bias,
-            "bias_scale": bias_scale,
-            "out": out,
-        }
-        raise translated("bias_grad", error, tensors) from None
 
 
 def check(device: torch.device | str | int | None = None) -> None:

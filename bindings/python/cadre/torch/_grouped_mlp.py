@@ -13,8 +13,8 @@ from torch.autograd.function import once_differentiable
 from .._errors import wrong_type, wrong_value
 from .._types import Activation as ActivationArgument
 from . import _linear_parameters, _main_grad, _operators, _transforms
+from ._activation import Activation, activation_of
 from ._errors import renamed
-from ._experts import Activation, activation_of
 from ._moe_mlp import moe_mlp, routed
 from ._routing import Routing
 from ._types import Tensor

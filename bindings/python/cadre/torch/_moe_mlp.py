@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 
 import torch
 import torch.autograd.forward_ad as _forward_ad
@@ -11,9 +10,11 @@ import torch.autograd.forward_ad as _forward_ad
 from .. import _options
 from .._errors import wrong_value
 from .._types import Activation as ActivationArgument
-from . import _arguments, _operators
+from . import _arguments, _operators, _packed
+from ._activation import Activation, activation_of
 from ._errors import renamed, translated
-from ._experts import Activation, activation_of, composed
+from ._experts import composed
+from ._packed import PackedWeights
 from ._routing import Routing, route
 from ._transforms import Derivatives
 from ._types import Tensor, Tensors
@@ -43,6 +44,8 @@ def moe_mlp(
     num_experts: int | None = None,
     group_offset: int | Tensor = 0,
     out_dtype: torch.dtype | None = None,
+    packed_w13: PackedWeights | None = None,
+    packed_w2: PackedWeights | None = None,
 ) -> Tensor:
     """out[t] = sum over j of weights[t, j] * expert(x[t]) + shared[t] + residual[t], for the experts expert_ids[t, j].
 
@@ -57,7 +60,8 @@ def moe_mlp(
     experts from group_offset (an int or a tensor) on, and others add nothing.
 
     x, weights, the parameters, shared and residual are differentiable, any number of times. For backward x, the
-    pre-activation [t * top_k, 2i] and the routing are kept.
+    pre-activation [t * top_k, 2i] and the routing are kept. packed_w13 and packed_w2 are what pack_weights made of w13 and
+    w2, for inference on a CPU.
 
     >>> x, logits = torch.randn(7, 4), torch.randn(7, 3)
     >>> w13, w2 = torch.randn(3, 10, 4), torch.randn(3, 4, 5)  # three experts, 5 wide inside
@@ -99,12 +103,16 @@ def moe_mlp(
             "weights_on_input": _options.flag(_OP, "weights_on_input", weights_on_input),
             "shared": shared,
             "residual": residual,
-            "keeps_preact": _wants_gradients(x, weights, bias13, bias2, w13, w2),
+            "keeps_preact": _arguments.wants_gradients(x, weights, bias13, bias2, w13, w2),
             "out_dtype": out_dtype,
         }
+        if packed_w13 is not None or packed_w2 is not None:
+            wanting = {name: arguments[name] for name in _GRADIENTS}
+            for name, packed in (("packed_w13", packed_w13), ("packed_w2", packed_w2)):
+                arguments[name] = _packed.address(_OP, name, packed, wanting)
         transformed = _transform_level() is not None or _forward_ad._current_level >= 0
         if transformed or not isinstance(fn, Activation):
-            return composed(_operators.moe_mlp.Arguments(**arguments), fn)
+            return composed(_operators.moe_mlp.Arguments(**_operators.moe_mlp.defaults | arguments), fn)
         return _operators.moe_mlp.call(**arguments)[0]
     except (RuntimeError, AttributeError, TypeError) as error:
         tensors = {
@@ -134,16 +142,6 @@ def _autocast(x, w13, w2):
     _, w2 = _arguments.autocast(x, w2)
     x, w13 = _arguments.autocast(x, w13)
     return x, w13, w2
-
-
-def _wants_gradients(*values):
-    if not torch.is_grad_enabled():
-        return False
-    lists = (value if isinstance(value, (list, tuple)) else (value,) for value in values)
-    return any(
-        isinstance(each, torch.Tensor) and each.requires_grad
-        for each in itertools.chain.from_iterable(lists)
-    )
 
 
 _PARAMETERS = ("w13", "w2", "bias13", "bias2")

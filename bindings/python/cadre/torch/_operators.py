@@ -10,6 +10,7 @@ from ._schema import Operator
 gmm = Operator("gmm", plain="gmm_plain")
 gmm_list = Operator("gmm_list", op="gmm")
 gmm_out = Operator("gmm_out", op="gmm")
+gmm_activated = Operator("gmm_activated", op="gmm")
 tgmm = Operator("tgmm", plain="tgmm_plain")
 tgmm_out = Operator("tgmm_out", op="tgmm")
 bias_grad = Operator("bias_grad")
@@ -38,6 +39,14 @@ def _rank(op, argument, tensor, rank):
         raise _arguments.wrong_rank(op, argument, tensor, rank)
 
 
+def _rows(op, a):
+    """Rows of a product: of its lhs, or of the index into it."""
+    if a.lhs_rows is None:
+        return a.lhs.shape[0]
+    _rank(op, "lhs_rows", a.lhs_rows, 1)
+    return a.lhs_rows.shape[0]
+
+
 @gmm.fake
 def _(a):
     _rank("gmm", "lhs", a.lhs, 2)
@@ -48,11 +57,16 @@ def _(a):
     lhs_k = a.lhs.shape[1]
     torch._check(lhs_k == k, lambda: f"gmm: rhs.k = {k}, expected lhs.k = {lhs_k}")
     dtype = a.out_dtype or _dtypes.product("gmm", a.lhs.dtype, a.rhs.dtype)
-    return a.lhs.new_empty((a.lhs.shape[0], n), dtype=dtype)
+    return a.lhs.new_empty((_rows("gmm", a), n), dtype=dtype)
 
 
 @gmm_list.fake
 def _(a):
+    return _listed_product(a)
+
+
+def _listed_product(a):
+    """A tensor for the result of gmm_list."""
     _rank("gmm", "lhs", a.lhs, 2)
     first = a.rhs[0]
     if len(a.rhs) > 1 or first.dim() != 3:  # one tensor of rank 3 is a stack
@@ -60,7 +74,16 @@ def _(a):
             _rank("gmm", f"rhs[{i}]", each, 2)
     n = first.shape[-2 if a.transpose_rhs else -1]
     dtype = a.out_dtype or _dtypes.product("gmm", a.lhs.dtype, first.dtype)
-    return a.lhs.new_empty((a.lhs.shape[0], n), dtype=dtype)
+    return a.lhs.new_empty((_rows("gmm", a), n), dtype=dtype)
+
+
+@gmm_activated.fake
+def _(a):
+    preact = _listed_product(a)
+    m, n = preact.shape
+    is_gated = a.activation >= _structs.SWIGLU
+    kept = preact if a.keeps_preact else preact.new_empty((0, n))
+    return preact.new_empty((m, n // 2 if is_gated else n)), kept
 
 
 @tgmm.fake

@@ -12,7 +12,7 @@ from .._errors import wrong_type, wrong_value
 from .._types import ActivationName, ScaleMode
 from . import _arguments, _operators, _scaled
 from ._errors import translated
-from ._experts import Activation, activation_of
+from ._activation import Activation, activation_of
 from ._scaled import ScaledTensor
 from ._types import Sizes, Tensor
 

@@ -24,6 +24,8 @@ _OF_NAME = {
     "precision": _structs.PRECISION_DEFAULT,
     # Of operands that are not quantised.
     **dict.fromkeys(("lhs_mode", "rhs_mode", "a_mode", "b_mode"), 0),
+    # Of no packed weights.
+    **dict.fromkeys(("packed_rhs", "packed_w13", "packed_w2"), 0),
     # Of no operand; not empty, which would be taken for a list of tensors.
     "c_form": [0],
     "activation": _structs.NO_ACTIVATION,

@@ -34,6 +34,7 @@ def description():
             "grouped_gemm.h",
             "grouped_view.h",
             "moe_mlp.h",
+            "products.h",
             "quantize.h",
             "row_ops.h",
             "scales_view.h",

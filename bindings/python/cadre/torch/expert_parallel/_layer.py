@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..._errors import wrong_type, wrong_value
 from .. import _arguments
 from .._errors import renamed
-from .._experts import Activation
+from .._activation import Activation
 from .._grouped_mlp import GroupedMLP
 from . import _agreement, _style
 from ._capacity import Capacity

@@ -24,7 +24,7 @@ except ImportError as error:
     ) from error
 
 from ... import _structs
-from .._experts import Activation
+from .._activation import Activation
 from .._functional import gmm
 from .._moe_mlp import moe_mlp
 from .._routing import combine, permute, route
