@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Times a whole MoE layer on a CPU: cadre.torch.moe_mlp beside torch's own compositions and beside its two products alone.
+
+usage: python bench/layer_cpu.py [--shapes qwen3-30b,...] [--tokens 1,16,...] [--dtypes bf16,f32] [--seconds S] [--json FILE]
+
+All are forward passes from expert ids to tokens, on as many threads as torch has (OMP_NUM_THREADS). Contenders take turns,
+in another order each round; a ratio is the median of the rounds' ratios, so that a busy machine slows both sides of it.
+
+  packed    moe_mlp with weights that pack_weights packed ahead
+  grouped   torch's ops around its grouped_mm
+  loop      torch's ops in a loop over the experts that have rows
+  products  two gmm calls on rows that are sorted already: no routing, gathering, activation or sum
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+SHAPES = {  # experts, top_k, h, i
+    "qwen3-30b": (128, 8, 2048, 768),
+    "mixtral-8x7b/4": (8, 2, 1024, 3584),
+}
+
+
+class Weights:
+    """Of all experts, each with other values, and packed copies."""
+
+    def __init__(self, torch, dtype, experts, h, i):
+        import cadre.torch
+
+        torch.manual_seed(1)
+        # One matrix is random and others are multiples of it: 10^9 random numbers would take longer than the benchmark.
+        factors = torch.linspace(0.5, 1.5, experts)[:, None, None].to(dtype)
+        self.w13 = factors * torch.empty(2 * i, h, dtype=dtype).normal_(0, h**-0.5)
+        self.w2 = factors * torch.empty(h, i, dtype=dtype).normal_(0, i**-0.5)
+        self.packs = {
+            "packed_w13": cadre.torch.pack_weights(self.w13, transpose_rhs=True),
+            "packed_w2": cadre.torch.pack_weights(self.w2, transpose_rhs=True),
+        }
+
+
+class Layer:
+    def __init__(self, torch, weights, tokens, experts, top_k, h, i):
+        import cadre.torch
+
+        self.torch, self.cadre = torch, cadre.torch
+        self.tokens, self.experts, self.top_k = tokens, experts, top_k
+        self.w13, self.w2, self.packs = weights.w13, weights.w2, weights.packs
+        torch.manual_seed(tokens)
+        dtype = self.w13.dtype
+        self.x = torch.randn(tokens, h).to(dtype)
+        self.weights, self.ids = torch.topk(torch.softmax(torch.rand(tokens, experts), -1), top_k)
+        self.routing = cadre.torch.route(self.ids, experts)
+        self.rows = cadre.torch.permute(self.x, self.routing)
+        self.inner = torch.randn(tokens * top_k, i).to(dtype)
+
+    def layer(self):
+        return self.cadre.moe_mlp(self.x, self.ids, self.weights, self.w13, self.w2)
+
+    def packed(self):
+        return self.cadre.moe_mlp(self.x, self.ids, self.weights, self.w13, self.w2, **self.packs)
+
+    def products(self):
+        sizes = self.routing.group_sizes
+        self.cadre.gmm(self.rows, self.w13, sizes, transpose_rhs=True)
+        self.cadre.gmm(self.inner, self.w2, sizes, transpose_rhs=True)
+
+    def grouped(self):
+        """As transformers' grouped_mm path composes it."""
+        torch = self.torch
+        flat = self.ids.reshape(-1)
+        order = torch.argsort(flat, stable=True)
+        token = order // self.top_k
+        offs = torch.cumsum(torch.bincount(flat, minlength=self.experts), 0).to(torch.int32)
+        product = torch.nn.functional.grouped_mm
+        gate, up = product(self.x[token], self.w13.transpose(1, 2), offs=offs).chunk(2, -1)
+        y = product(torch.nn.functional.silu(gate) * up, self.w2.transpose(1, 2), offs=offs)
+        y = y * self.weights.reshape(-1)[order][:, None]
+        return torch.zeros(self.x.shape).index_add_(0, token, y.float()).to(self.x.dtype)
+
+    def loop(self):
+        """As transformers' eager path composes it."""
+        torch = self.torch
+        out = torch.zeros(self.x.shape)
+        hits = torch.bincount(self.ids.reshape(-1), minlength=self.experts)
+        for expert in hits.nonzero().flatten().tolist():
+            token, slot = torch.where(self.ids == expert)
+            gate, up = (self.x[token] @ self.w13[expert].t()).chunk(2, -1)
+            y = (torch.nn.functional.silu(gate) * up) @ self.w2[expert].t()
+            out.index_add_(0, token, (y * self.weights[token, slot, None]).float())
+        return out.to(self.x.dtype)
+
+
+def check(layer, name, limit):
+    expected = layer.loop().float()
+    for contender in (layer.layer, layer.packed, layer.grouped):
+        error = ((contender().float() - expected).norm() / expected.norm()).item()
+        if not error < limit:
+            raise SystemExit(f"{name}: {contender.__name__} differs from the loop by {error:.1e} of its norm")
+
+
+def measure(layer, seconds):
+    """Median times and ratios to the layer's, of rounds in which every contender has its turn."""
+    contenders = [layer.layer, layer.packed, layer.grouped, layer.loop, layer.products]
+    times = {each.__name__: [] for each in contenders}
+    calls = {}
+    for each in contenders:
+        each()
+        begin = time.perf_counter()
+        each()
+        # A turn is 5 ms or one call.
+        calls[each] = max(1, int(5e-3 / (time.perf_counter() - begin)))
+    end = time.perf_counter() + seconds
+    rounds = 0
+    while rounds < 5 or time.perf_counter() < end:
+        rounds += 1
+        for each in contenders[rounds % 5 :] + contenders[: rounds % 5]:
+            begin = time.perf_counter()
+            for _ in range(calls[each]):
+                each()
+            times[each.__name__].append((time.perf_counter() - begin) / calls[each])
+    ours = times["layer"]
+    ratios = {
+        name: statistics.median(theirs / mine for theirs, mine in zip(each, ours, strict=True))
+        for name, each in times.items()
+        if name != "layer"
+    }
+    return rounds, {name: statistics.median(each) for name, each in times.items()}, ratios
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", default="qwen3-30b", help=f"of {', '.join(SHAPES)}, separated by commas")
+    parser.add_argument("--tokens", default="1,16,64,256,1024")
+    parser.add_argument("--dtypes", default="bf16,f32")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each line, at least; five rounds are made anyway")
+    parser.add_argument("--json", metavar="FILE")
+    options = parser.parse_args(arguments)
+    import torch
+
+    dtypes = {"bf16": (torch.bfloat16, 2e-2), "f32": (torch.float32, 1e-5)}
+    rows = []
+    with torch.no_grad():
+        for name in options.shapes.split(","):
+            experts, _, h, i = SHAPES[name]
+            for dtype in options.dtypes.split(","):
+                weights = Weights(torch, dtypes[dtype][0], experts, h, i)
+                for tokens in map(int, options.tokens.split(",")):
+                    layer = Layer(torch, weights, tokens, *SHAPES[name])
+                    check(layer, name, dtypes[dtype][1])
+                    rounds, seconds, ratios = measure(layer, options.seconds)
+                    rows.append(
+                        {"layer": name, "dtype": dtype, "tokens": tokens, "rounds": rounds, "seconds": seconds, "times_the_layer": ratios}
+                    )  # fmt: skip
+                    print(
+                        f"{name} {dtype:4} {tokens:5} tokens {seconds['layer'] * 1e3:9.3f} ms; takes the time of the layer times: "
+                        + ", ".join(f"{each} {ratio:.2f}" for each, ratio in ratios.items()),
+                        flush=True,
+                    )
+    if options.json:
+        record = {
+            "command": "python bench/layer_cpu.py " + " ".join(arguments or sys.argv[1:]),
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "load": os.getloadavg(),
+            "results": rows,
+        }
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(record, file, indent=1)
+            file.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
