@@ -80,6 +80,24 @@ def test_a_tensor_parallel_rank_holds_its_part_and_marks_it(kind, shape, dim):
     assert all(parameter.allreduce for parameter in column().parameters())
 
 
+def test_the_parts_of_tensor_parallel_ranks_add_up_to_the_whole():
+    """Column, then row, with nothing between them but what each rank computes alone: Megatron adds the parts up."""
+    whole = column(), column(kind=integration.RowParallelGroupedLinear)
+    ranks = [(column(2), column(2, kind=integration.RowParallelGroupedLinear)) for _ in range(2)]
+    with torch.no_grad():
+        for layers in zip(whole, *ranks, strict=True):
+            dim = layers[0]._partition_dim
+            for weights in zip(*(each.weights() for each in layers), strict=True):
+                for part, own in zip(weights[0].chunk(2, dim), weights[1:], strict=True):
+                    own.copy_(part)
+    x, splits = torch.randn(9, H), [3, 0, 4, 2]
+    rows = torch.randn(9, H)
+    columns = torch.cat([each[0](x, splits)[0] for each in ranks], -1)
+    torch.testing.assert_close(columns, whole[0](x, splits)[0])
+    parts = [each[1](part, splits)[0] for each, part in zip(ranks, rows.chunk(2, -1), strict=True)]
+    torch.testing.assert_close(sum(parts), whole[1](rows, splits)[0])
+
+
 def test_weight_gradients_go_to_main_grad_when_backward_dw_is_called():
     layer = column(gradient_accumulation_fusion=True, delay_wgrad_compute=True)
     plain = column()

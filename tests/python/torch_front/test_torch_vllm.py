@@ -73,6 +73,7 @@ def expert(x, e, w1, w2, bias, function):
     return F.linear(function(F.linear(x, w1[e], b1)), w2[e], b2)
 
 
+@torch.inference_mode()  # as vLLM runs its models
 def call(layer, output, x, w1, w2, weights, ids, activation, meta=None, expert_map=None, on_input=False, scale=None):
     sizes = layer.workspace_shapes(x.shape[-2], w1.shape[1], K, TOP_K, E, E, meta, activation)
     assert sizes[2] == tuple(output.shape)
