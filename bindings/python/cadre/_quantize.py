@@ -1,14 +1,19 @@
 """quantize, dequantize and amax of the NumPy front: between float arrays and FP8 data with scales."""
 
+from __future__ import annotations
+
 from ctypes import byref, pointer
+from typing import Any, SupportsIndex
 
 import ml_dtypes
 import numpy
+from numpy.typing import DTypeLike, NDArray
 
 from . import _dtypes, _options, _scaled, _structs, _views
 from ._errors import wrong_type, wrong_value
 from ._library import check, context, library, new
 from ._scaled import ScaledTensor
+from ._types import ActivationName, Array, ScaleMode, Sizes
 
 _PLAIN = (_structs.F32, _structs.BF16, _structs.F16)
 _FP8 = (_structs.E4M3, _structs.E5M2)
@@ -16,24 +21,24 @@ _INDICES = (_structs.I32, _structs.I64)
 
 
 def quantize(
-    x,
-    mode,
-    group_sizes=None,
+    x: Array,
+    mode: ScaleMode,
+    group_sizes: Sizes | None = None,
     *,
-    dtype=ml_dtypes.float8_e4m3fn,
-    rows=True,
-    columns=False,
-    power_of_two=False,
-    amax_floor=0.0,
-    scale_dtype=None,
-    source_row=None,
-    row_scale=None,
-    activation="none",
-    interleaved=False,
-    alpha=1.702,
-    limit=7.0,
-    up_offset=1.0,
-):
+    dtype: DTypeLike = ml_dtypes.float8_e4m3fn,
+    rows: bool = True,
+    columns: bool = False,
+    power_of_two: bool = False,
+    amax_floor: float = 0.0,
+    scale_dtype: DTypeLike | None = None,
+    source_row: Array | None = None,
+    row_scale: Array | None = None,
+    activation: ActivationName = "none",
+    interleaved: bool = False,
+    alpha: float = 1.702,
+    limit: float = 7.0,
+    up_offset: float = 1.0,
+) -> Any:
     """FP8 data of x with scales by `mode`, as a ScaledTensor; with rows and columns both, the two of them.
 
     x: rows [m, k] of f32, bf16 or f16, or weights [g, n, k]. `rows` are scaled along k, for gmm; `columns` is the copy
@@ -45,6 +50,11 @@ def quantize(
 
     Rows may be taken by index, row r being row_scale[r] * activation(x[source_row[r]]), with zeros for -1. docs/fp8.md
     says how scales are chosen and what becomes of NaN and infinity.
+
+    >>> x = np.array([[1, 2, -4], [0.5, 0, 0.25]], np.float32)
+    >>> rows = cadre.quantize(x, "row", power_of_two=True)
+    >>> rows.scales  # powers of two above 4 / 448 and 0.5 / 448
+    array([0.015625  , 0.00195312], dtype=float32)
     """
     op = "quantize"
     x_view = _views.tensor(op, "x", x, _PLAIN)
@@ -102,11 +112,21 @@ def quantize(
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def dequantize(x, group_sizes=None, *, num_rows=None, out_dtype=ml_dtypes.bfloat16):
+def dequantize(
+    x: ScaledTensor,
+    group_sizes: Sizes | None = None,
+    *,
+    num_rows: SupportsIndex | None = None,
+    out_dtype: DTypeLike = ml_dtypes.bfloat16,
+) -> NDArray[Any]:
     """The values of a ScaledTensor, in f32, bf16 or f16: [m, k], or [g, n, k] of weights.
 
     group_sizes: of rows, where they aren't one group; rows behind the last group become zero. A column-wise copy needs
     num_rows, the m of the rows that it was made of.
+
+    >>> weights = cadre.quantize(np.ones((3, 4, 5), np.float32), "tensor")
+    >>> cadre.dequantize(weights, out_dtype=np.float32).shape
+    (3, 4, 5)
     """
     op = "dequantize"
     if not isinstance(x, ScaledTensor):
@@ -131,8 +151,12 @@ def dequantize(x, group_sizes=None, *, num_rows=None, out_dtype=ml_dtypes.bfloat
     return out
 
 
-def amax(x, mode, group_sizes=None):
-    """The largest finite magnitude that would share each scale of `mode`, in f32 and in the shape of the scales."""
+def amax(x: Array, mode: ScaleMode, group_sizes: Sizes | None = None) -> NDArray[Any]:
+    """The largest finite magnitude that would share each scale of `mode`, in f32 and in the shape of the scales.
+
+    >>> cadre.amax(np.array([[1, -4], [0.5, 0]], np.float32), "row")
+    array([4. , 0.5], dtype=float32)
+    """
     op = "amax"
     view = _views.tensor(op, "x", x, _PLAIN)
     if view.rank != 3:

@@ -4,9 +4,9 @@ import torch
 
 from .. import _scaled
 from .._errors import wrong_type, wrong_value
+from .._scaled import ScaledTensor, data_of
 from . import _arguments, _dtypes
 
-ScaledTensor, data_of = _scaled.ScaledTensor, _scaled.data_of
 _NOT_DIFFERENTIABLE = (
     "products of FP8 data are not differentiable (GroupedLinear and GroupedMLP with a recipe are)"
 )
