@@ -200,7 +200,9 @@ class GroupedLinear(_linear_parameters.ExpertParameters):
     def quantised_weights(self, is_first_microbatch: bool | None, *, columns: bool) -> Any:
         """The weights in FP8 (_recipes.Weights), made now or before."""
         if self.params_dtype in _linear_parameters.FP8:
-            return _recipes.Weights(self.fp8_parameters(), None)
+            weights = one_or_list(self.weights(), self.single_grouped_weight)
+            scales = one_or_list(self.scales_of_weights(), self.single_grouped_weight)
+            return _recipes.given_weights(self.recipe.mode, weights, scales)
         return self._kept_weights.get(
             self.recipe,
             "weight",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,16 @@ from torch.autograd.function import once_differentiable
 
 from .._errors import wrong_type, wrong_value
 from .._types import Activation as ActivationArgument
-from . import _linear_parameters, _main_grad, _operators, _transforms
+from .._types import ScaleMode
+from . import (
+    _linear_parameters,
+    _main_grad,
+    _mlp_gradients,
+    _operators,
+    _recipes,
+    _scaled_mlp,
+    _transforms,
+)
 from ._activation import Activation, activation_of
 from ._errors import renamed
 from ._moe_mlp import moe_mlp, routed
@@ -31,7 +41,8 @@ class GroupedMLP(torch.nn.Module):
     Parameters: w13 [num_gemms, 2 * ffn_hidden_size, hidden_size] (half of it for an activation without a gate), w2
     [num_gemms, hidden_size, ffn_hidden_size], and with `bias` bias13 and bias2. activation, interleaved, alpha, limit,
     up_offset and weights_on_input are moe_mlp's. The other arguments are those of GroupedLinear: delay_wgrad_compute leaves
-    the gradients of w13 and w2 to backward_dw(), fuse_wgrad_accumulation adds them to each weight's main_grad.
+    the gradients of w13 and w2 to backward_dw(), fuse_wgrad_accumulation adds them to each weight's main_grad. With a recipe
+    the products are computed in FP8, and weights may be FP8 from the start, beside w13_scale_inv and w2_scale_inv.
 
     >>> experts = cadre.torch.GroupedMLP(3, hidden_size=4, ffn_hidden_size=5)
     >>> ids = torch.tensor([[2, 0], [0, 1]])  # two tokens, each with two experts
@@ -59,6 +70,7 @@ class GroupedMLP(torch.nn.Module):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         name: str | None = None,
+        recipe: ScaleMode | None = None,
     ) -> None:
         super().__init__()
         self.activation = activation_of(_OP, activation, interleaved, (alpha, limit, up_offset))
@@ -66,7 +78,8 @@ class GroupedMLP(torch.nn.Module):
             self.num_gemms = _linear_parameters.positive_int("num_gemms", num_gemms)
             self.hidden_size = _linear_parameters.positive_int("hidden_size", hidden_size)
             ffn = _linear_parameters.positive_int("ffn_hidden_size", ffn_hidden_size)
-            self.params_dtype = _linear_parameters.parameter_dtype(params_dtype, dtype)
+            self.recipe = _recipes.recipe_of(_OP, recipe)
+            self.params_dtype = _linear_parameters.parameter_dtype(params_dtype, dtype, self.recipe)
         except (ValueError, TypeError) as error:
             raise renamed(error, _WORDS) from None
         self.ffn_hidden_size, self.use_bias, self.name = ffn, bool(bias), name
@@ -74,6 +87,9 @@ class GroupedMLP(torch.nn.Module):
         self.fuse_wgrad_accumulation = bool(fuse_wgrad_accumulation)
         self.delay_wgrad_compute = bool(delay_wgrad_compute)
         fused = isinstance(self.activation, Activation)
+        if self.recipe is not None and not fused:
+            expected = "a name, because a recipe is given"
+            raise wrong_value(_OP, "activation", "a function", expected)
         if (self.fuse_wgrad_accumulation or self.delay_wgrad_compute) and not fused:
             expected = "a name, because main_grad or delayed gradients are asked for"
             raise wrong_value(_OP, "activation", "a function", expected)
@@ -86,15 +102,26 @@ class GroupedMLP(torch.nn.Module):
             "weights_on_input": self.weights_on_input,
         }
         self.init_method = init_method or _linear_parameters.default_init
+        self._kept_weights = _recipes.KeptWeights()
         self._pending = collections.deque()
         self._hooks = []
         columns = ffn if fused and not self.activation.is_gated else 2 * ffn
 
-        def parameter(*shape):
-            return torch.nn.Parameter(torch.empty(shape, device=device, dtype=self.params_dtype))
+        fp8 = self.params_dtype in _linear_parameters.FP8
+        of_biases = torch.bfloat16 if fp8 else self.params_dtype
 
-        self.w13 = parameter(num_gemms, columns, hidden_size)
-        self.w2 = parameter(num_gemms, hidden_size, ffn)
+        def parameter(*shape, dtype=of_biases):
+            return torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+
+        for weight, shape in (("w13", (columns, hidden_size)), ("w2", (hidden_size, ffn))):
+            if fp8:
+                made = _linear_parameters.fp8_parameters(
+                    self.params_dtype, self.recipe.mode, *shape, groups=num_gemms, device=device
+                )
+                for suffix, each in zip(("", "_scale_inv"), made, strict=True):
+                    self.register_parameter(weight + suffix, each)
+            else:
+                self.register_parameter(weight, parameter(num_gemms, *shape))
         self.bias13 = parameter(num_gemms, columns) if self.use_bias else None
         self.bias2 = parameter(num_gemms, hidden_size) if self.use_bias else None
         for weight in self.weights():
@@ -106,8 +133,9 @@ class GroupedMLP(torch.nn.Module):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Each expert's matrices by init_method; biases become zero."""
-        for matrix in (*self.w13, *self.w2):
-            self.init_method(matrix)
+        if self.params_dtype not in _linear_parameters.FP8:  # which a checkpoint fills
+            for matrix in (*self.w13, *self.w2):
+                self.init_method(matrix)
         for bias in self.biases():
             bias.zero_()
 
@@ -124,7 +152,8 @@ class GroupedMLP(torch.nn.Module):
         self, x: Tensor, expert_ids: Tensor | Routing, weights: Tensor | None = None, is_first_microbatch: bool | None = None, *, shared: Tensor | None = None, residual: Tensor | None = None
     ) -> Tensor:
         """x [..., hidden_size]; expert_ids and weights [tokens, top_k], or what route() made of the ids; shared and residual of
-        x's shape. is_first_microbatch=True has main_grad replaced instead of added to."""
+        x's shape. is_first_microbatch=True has main_grad replaced instead of added to, and with a recipe the weights quantised
+        again; False uses those that were quantised before, if they haven't changed."""
         if not isinstance(x, torch.Tensor):
             raise wrong_type(_OP, "x", x, "a torch.Tensor")
         if x.dim() < 2 or x.shape[-1] != self.hidden_size:
@@ -137,7 +166,7 @@ class GroupedMLP(torch.nn.Module):
             for each in (x, shared, residual)
         )
         try:
-            if self.delay_wgrad_compute or self.fuse_wgrad_accumulation:
+            if self.recipe is not None or self.delay_wgrad_compute or self.fuse_wgrad_accumulation:
                 out = self._with_buffers(rows, expert_ids, weights, is_first_microbatch, *added)
             else:
                 out = moe_mlp(
@@ -165,8 +194,45 @@ class GroupedMLP(torch.nn.Module):
         if self.fuse_wgrad_accumulation and all(wanting) and torch.is_grad_enabled():
             _main_grad.check(self)
         routing = routed(expert_ids, self.num_gemms)
+        if self.recipe is not None:
+            layer = _scaled_mlp.Layer(
+                recipe=self.recipe,
+                activation=self.activation,
+                weights_on_input=self.weights_on_input,
+                quantised=functools.partial(self._quantised_weights, is_first_microbatch),
+                weight_gradients=functools.partial(self._scaled_gradients, is_first_microbatch),
+            )
+            parameters = [] if self.params_dtype in _linear_parameters.FP8 else self.weights()
+            added = {"shared": shared, "residual": residual}
+            return _scaled_mlp.run(layer, x, routing, weights, [*parameters], self.biases(), **added)
         tensors = (x, *routing, weights, shared, residual, *self.weights(), *self.biases())
         return _Pass.apply(self, is_first_microbatch, *tensors)
+
+    def _quantised_weights(self, is_first_microbatch, *, columns):
+        """w13 and w2 in FP8 (_recipes.Weights), made now or before."""
+        pairs = zip(self.weight_names(), self.weights(), strict=True)
+        if self.params_dtype in _linear_parameters.FP8:
+            scales = [getattr(self, f"{name}_scale_inv") for name in self.weight_names()]
+            of = zip(self.weights(), scales, strict=True)
+            return [_recipes.given_weights(self.recipe.mode, *each) for each in of]
+        options = {"columns": columns, "is_first_microbatch": is_first_microbatch}
+        return [self._kept_weights.get(self.recipe, name, [each], **options) for name, each in pairs]
+
+    def refresh(self) -> None:
+        """Has the weights quantised again: after a change that their version counters don't show, one through .data say."""
+        self._kept_weights.refresh()
+
+    def _scaled_gradients(self, is_first_microbatch, products):
+        """What autograd is given for w13 and w2."""
+        gradient = _scaled_mlp.WeightGradients(self, products, is_first_microbatch)
+        if self.delay_wgrad_compute:
+            gradient.keep_for_later()
+            self._pending.append(gradient)
+            return [None, None]
+        if gradient.main_grads is not None:
+            gradient.into(gradient.main_grads, gradient.beta())
+            return gradient.marked(self)
+        return products.new([each.dtype for each in self.weights()])
 
     def need_backward_dw(self) -> bool:
         """Whether backward leaves the weights' gradients to backward_dw()."""
@@ -195,7 +261,8 @@ class GroupedMLP(torch.nn.Module):
 
     def extra_repr(self) -> str:
         sizes = f"{self.num_gemms}, hidden_size={self.hidden_size}"
-        return f"{sizes}, ffn_hidden_size={self.ffn_hidden_size}, bias={self.use_bias}"
+        recipe = "" if self.recipe is None else f", recipe={self.recipe.mode!r}"
+        return f"{sizes}, ffn_hidden_size={self.ffn_hidden_size}, bias={self.use_bias}{recipe}"
 
 
 def _arguments(module, tensors):
@@ -270,20 +337,13 @@ class _Pass(torch.autograd.Function):
         return None, None, dx, None, None, None, dweights, *added, *dw, *biases
 
 
-class _WeightGradients:
-    """The gradients of w13 and w2 of one pass: what they are made of, and where they go."""
+class _WeightGradients(_mlp_gradients.WeightGradients):
+    """Of the fused layer, which computes them with the rest of its backward pass or as a phase of their own."""
 
     def __init__(self, module, kept, preact, dout, is_first_microbatch):
+        super().__init__(module, is_first_microbatch)
         self.arguments = {**_arguments(module, kept), "preact": preact, "dout": dout}
         self.rows = {"d_preact": [], "activated": []}
-        self.main_grads = None
-        if module.fuse_wgrad_accumulation and all(weight.requires_grad for weight in module.weights()):
-            # Fetched once, in backward: a sharded parameter hands its buffer out then.
-            self.main_grads = _main_grad.fetch(module)
-            self.overwritten = [
-                bool(is_first_microbatch or getattr(weight, "overwrite_main_grad", False))
-                for weight in module.weights()
-            ]
 
     def call(self, phase, dw=None, beta=0.0, **others):
         """The pass, or its part `phase`, into dw (of w13 and of w2) and into the lists `others`."""
@@ -304,47 +364,10 @@ class _WeightGradients:
         activated = preact.new_empty((preact.shape[0], w2.shape[2]))
         self.rows["d_preact"] = self.rows["d_preact"] or [torch.empty_like(preact)]
         self.rows["activated"] = [activated]
-        self.versions = self._versions()
+        super().keep_for_later()
 
-    def _versions(self):
-        tensors = (self.arguments[name] for name in ("x", "dout", "source_row", "group_sizes"))
-        return [tensor._version for tensor in tensors]
+    def read_later(self):
+        return [self.arguments[name] for name in ("x", "dout", "source_row", "group_sizes")]
 
-    def targets_or_room(self, module):
-        """Where the gradients will go. A pass that leaves them looks at the shapes alone."""
-        return self.main_grads or [torch.empty_like(weight) for weight in module.weights()]
-
-    def beta(self):
-        """0 where main_grad is replaced, else 1. Where only one of them is, that one starts from zero."""
-        if len(set(self.overwritten)) == 1:
-            return 0.0 if self.overwritten[0] else 1.0
-        for main_grad, replaced in zip(self.main_grads, self.overwritten, strict=True):
-            if replaced:
-                main_grad.zero_()
-        return 1.0
-
-    def marked(self, module):
-        """What autograd is given for weights whose main_grad has taken the gradient."""
-        for weight in module.weights():
-            if hasattr(weight, "grad_added_to_main_grad"):
-                weight.grad_added_to_main_grad = True
-        return [_main_grad.placeholder(weight) for weight in module.weights()]
-
-    @torch.no_grad()
-    def run(self, module):
-        """The delayed way, outside autograd."""
-        if self.versions != self._versions():
-            raise RuntimeError(
-                f"{_OP}: the input, its routing or the gradient of the result was changed in place between backward and "
-                "backward_dw(), which needs them as they were"
-            )
-        if self.main_grads is not None:
-            self.call(_WEIGHTS_ALONE, self.main_grads, self.beta())
-            self.marked(module)
-            return
-        weights = module.weights()
-        fresh = all(weight.grad is None for weight in weights)
-        for weight in weights:
-            if weight.grad is None:
-                weight.grad = torch.empty_like(weight) if fresh else torch.zeros_like(weight)
-        self.call(_WEIGHTS_ALONE, [weight.grad for weight in weights], 0.0 if fresh else 1.0)
+    def into(self, targets, beta):
+        self.call(_WEIGHTS_ALONE, targets, beta)

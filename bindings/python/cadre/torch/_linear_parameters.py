@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from .._errors import wrong_type, wrong_value
 from ._dtypes import FLOATS
-from ._scaled import ScaledTensor
 
 _OP = "GroupedLinear"
 # FLOATS are the element types of a parameter, of `out` and of every gradient.
@@ -48,29 +49,22 @@ class ExpertParameters(torch.nn.Module):
 
     def _make_fp8_parameters(self, device, dtype):
         """Weights that a checkpoint has in FP8, and their scales under the names of Hugging Face's."""
-        groups, n, k = self.num_gemms, self.out_features, self.in_features
-        single = self.single_grouped_weight
-        scale_dtype = torch.float8_e8m0fnu if self.recipe.mode == "mx" else torch.float32
+        single, groups = self.single_grouped_weight, self.num_gemms
         for name in ["weight"] if single else [f"weight{i}" for i in range(groups)]:
-            for suffix, shape, each in (
-                ("", (n, k), dtype),
-                ("_scale_inv", scales_shape(self.recipe.mode, n, k), scale_dtype),
-            ):
-                value = torch.empty((groups, *shape) if single else shape, device=device, dtype=each)
-                if each == torch.float32:
-                    value.fill_(1)
-                else:
-                    value.view(torch.uint8).zero_()
-                parameter = torch.nn.Parameter(value, requires_grad=False)
-                self.register_parameter(name + suffix, parameter)
+            made = fp8_parameters(
+                dtype,
+                self.recipe.mode,
+                self.out_features,
+                self.in_features,
+                groups=groups if single else None,
+                device=device,
+            )
+            for suffix, each in zip(("", "_scale_inv"), made, strict=True):
+                self.register_parameter(name + suffix, each)
 
-    def fp8_parameters(self):
-        """The FP8 weights and their scales, as gmm takes them."""
-        scales = [getattr(self, f"{name}_scale_inv") for name in self.weight_names()]
-        if self.single_grouped_weight:
-            scale = scales[0].reshape(-1) if self.recipe.mode == "tensor" else scales[0]
-            return ScaledTensor(self.weights()[0], scale, self.recipe.mode)
-        return ScaledTensor(self.weights(), scales, self.recipe.mode)
+    def scales_of_weights(self):
+        """The scales of FP8 weights, in the form of weights()."""
+        return [getattr(self, f"{name}_scale_inv") for name in self.weight_names()]
 
     def _mark_parameters(self):
         """The attributes by which Megatron finds shards and leaves out hooks that would fire before the gradient is there."""
@@ -195,11 +189,18 @@ def shard_size(name, features, tp_size):
     return features // tp_size
 
 
-def scales_shape(mode, n, k):
-    """The shape of the scales of one [n, k] matrix."""
-    blocks = -(-k // 128)
-    shapes = {"tensor": (1,), "row": (n,), "block_128": (-(-n // 128), blocks), "mx": (n, -(-k // 32))}
-    return shapes[mode]
+def fp8_parameters(dtype, mode, n, k, *, groups=None, device=None):
+    """(data, scales) of one [n, k] matrix or of a stack of them, all zero, to be filled from a checkpoint."""
+    of_block = -(-n // 128), -(-k // 128)
+    shapes = {"tensor": (1,), "row": (n,), "block_128": of_block, "mx": (n, -(-k // 32))}
+    scale_dtype = torch.float8_e8m0fnu if mode == "mx" else torch.float32
+    made = []
+    for shape, each in (((n, k), dtype), (shapes[mode], scale_dtype)):
+        whole = shape if groups is None else (groups, *shape)
+        size = math.prod(whole) * each.itemsize
+        zeros = torch.zeros(size, dtype=torch.uint8, device=device).view(each).view(whole)
+        made.append(torch.nn.Parameter(zeros, requires_grad=False))
+    return made
 
 
 def parameter_dtype(params_dtype, dtype, recipe=None):

@@ -2,7 +2,7 @@
 
 import torch
 
-from . import _arguments
+from . import _arguments, _scaled
 from ._errors import renamed
 from ._linear_parameters import one_or_list
 from ._quantize import quantize
@@ -41,14 +41,14 @@ class ScaledProducts(Products):
         made = self.module.quantised_weights(self.is_first_microbatch, columns=needs[0])
         self.weights, self.transpose_rhs = made.for_dx(_OP, "weight") if needs[0] else (None, False)
         rows, columns = self._quantised("inp", x, splits, torch.float8_e4m3fn, (True, needs[1]))
-        return rows, made.rows, [*_tensors(columns), *_tensors(self.weights)]
+        return rows, made.rows, [*_scaled.tensors_of(columns), *_scaled.tensors_of(self.weights)]
 
     def backward(self, dy, splits, kept, needs):
         recipe = self.module.recipe
         rows, columns = self._quantised("grad of y", dy, splits, recipe.gradients, needs)
         x = ScaledTensor(*kept[:2], recipe.mode, columns=True)
         # Autograd has looked at what was kept; the lists of a ScaledTensor are made of it again.
-        weights = _like(self.weights, kept[2:]) if needs[0] else None
+        weights = _scaled.rebuilt(self.weights, kept[2:]) if needs[0] else None
         return (rows, weights, self.transpose_rhs), (columns, x)
 
     def _quantised(self, name, x, splits, dtype, wanted):
@@ -63,20 +63,3 @@ class ScaledProducts(Products):
             words = {"quantize": _OP, "x": name, "group_sizes": "m_splits"}
             raise renamed(error, words) from None
         return made if all(wanted) else (made, None) if wanted[0] else (None, made)
-
-
-def _tensors(scaled):
-    """The tensors of a ScaledTensor, of which None has two that are missing."""
-    if scaled is None:
-        return [None, None]
-    return [each for part in (scaled.data, scaled.scales) for each in (part if isinstance(part, list) else [part])]
-
-
-def _like(scaled, tensors):
-    """A ScaledTensor of the form of `scaled` over its tensors."""
-    rest = iter(tensors)
-    data, scales = (
-        [next(rest) for _ in part] if isinstance(part, list) else next(rest)
-        for part in (scaled.data, scaled.scales)
-    )
-    return ScaledTensor(data, scales, scaled.mode, columns=scaled.columns)

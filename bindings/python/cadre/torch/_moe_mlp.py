@@ -10,14 +10,17 @@ import torch.autograd.forward_ad as _forward_ad
 from .. import _options
 from .._errors import wrong_value
 from .._types import Activation as ActivationArgument
-from . import _arguments, _operators, _packed
+from .._types import ScaleMode
+from . import _arguments, _operators, _packed, _scaled_mlp
 from ._activation import Activation, activation_of
 from ._errors import renamed, translated
 from ._experts import composed
 from ._packed import PackedWeights
+from ._recipes import recipe_of
 from ._routing import Routing, route
+from ._scaled import ScaledTensor
 from ._transforms import Derivatives
-from ._types import Tensor, Tensors
+from ._types import Operands, Tensor, Tensors
 
 _OP = "moe_mlp"
 _transform_level = torch._C._functorch.maybe_current_level
@@ -27,8 +30,8 @@ def moe_mlp(
     x: Tensor,
     expert_ids: Tensor | Routing,
     weights: Tensor | None,
-    w13: Tensors,
-    w2: Tensors,
+    w13: Operands | tuple[ScaledTensor, ScaledTensor],
+    w2: Operands | tuple[ScaledTensor, ScaledTensor],
     *,
     bias13: Tensors | None = None,
     bias2: Tensors | None = None,
@@ -46,6 +49,7 @@ def moe_mlp(
     out_dtype: torch.dtype | None = None,
     packed_w13: PackedWeights | None = None,
     packed_w2: PackedWeights | None = None,
+    recipe: ScaleMode | None = None,
 ) -> Tensor:
     """out[t] = sum over j of weights[t, j] * expert(x[t]) + shared[t] + residual[t], for the experts expert_ids[t, j].
 
@@ -59,6 +63,10 @@ def moe_mlp(
     weights_on_input scales tokens on their way in. With num_experts above the number of experts here, these are the
     experts from group_offset (an int or a tensor) on, and others add nothing.
 
+    recipe="block_128", "row", "tensor" or "mx" computes the products in FP8 (docs/fp8.md). w13 and w2 are quantised in
+    every call then, unless they are FP8 already: ScaledTensors [g, 2i, h] and [g, h, i], or what quantize(w, recipe,
+    columns=True) made of them. It is differentiable once.
+
     x, weights, the parameters, shared and residual are differentiable, any number of times. For backward x, the
     pre-activation [t * top_k, 2i] and the routing are kept. packed_w13 and packed_w2 are what pack_weights made of w13 and
     w2, for inference on a CPU.
@@ -71,7 +79,23 @@ def moe_mlp(
     """
     fn = activation_of(_OP, activation, interleaved, (alpha, limit, up_offset))
     offset_tensor, offset = _arguments.group_offset(_OP, group_offset)
+    recipe = recipe_of(_OP, recipe)
     try:
+        if recipe is not None:
+            for name, packed in (("packed_w13", packed_w13), ("packed_w2", packed_w2)):
+                if packed is not None:
+                    raise wrong_value(_OP, name, "given", "None, because a recipe is given")
+            where = {
+                "weights_on_input": _options.flag(_OP, "weights_on_input", weights_on_input),
+                "transposed": _options.flag(_OP, "transposed", transposed),
+                "group_offset": offset if offset_tensor is None else offset_tensor,
+                "out_dtype": out_dtype,
+            }
+            parameters = w13, w2, bias13, bias2
+            added = {"shared": shared, "residual": residual}
+            return _scaled(recipe, fn, x, expert_ids, num_experts, weights, parameters, where, **added)
+        if isinstance(w13, ScaledTensor) or isinstance(w2, ScaledTensor):
+            raise wrong_value(_OP, "recipe", None, "the mode of the scales, because w13 or w2 is a ScaledTensor")
         x, w13, w2 = _autocast(x, w13, w2)
         w13 = _arguments.one_or_list(_OP, "w13", w13, 2)
         w2 = _arguments.one_or_list(_OP, "w2", w2, 2)
@@ -126,6 +150,17 @@ def moe_mlp(
             "residual": residual,
         }
         raise translated(_OP, error, tensors, out_dtype) from None
+
+
+def _scaled(recipe, fn, x, expert_ids, num_experts, weights, parameters, where, **added):
+    """moe_mlp in FP8. parameters: w13, w2, bias13 and bias2."""
+    if not isinstance(fn, Activation):
+        raise wrong_value(_OP, "activation", "a function", "a name, because a recipe is given")
+    w13, w2, *biases = parameters
+    layer, matrices, num_local = _scaled_mlp.stateless(recipe, fn, w13, w2, **where)
+    routing = routed(expert_ids, num_local if num_experts is None else num_experts)
+    biases = [] if biases == [None, None] else biases
+    return _scaled_mlp.run(layer, x, routing, weights, matrices, biases, **added)
 
 
 def routed(expert_ids, num_experts):

@@ -77,6 +77,22 @@ def quantise_weights(recipe, weights, *, columns, transposed=False):
     return Weights(parts[0], parts[1] if columns else None)
 
 
+def given_weights(mode, data, scales):
+    """Weights that are FP8 already: a stack with its scales, or lists."""
+    if mode == "tensor" and isinstance(scales, torch.Tensor):
+        scales = scales.reshape(-1)
+    return Weights(ScaledTensor(data, scales, mode), None)
+
+
+def as_weights(value):
+    """Weights of a ScaledTensor, or of the two that quantize makes with columns=True; None of anything else."""
+    if isinstance(value, ScaledTensor):
+        return Weights(value, None)
+    if isinstance(value, tuple) and len(value) == 2 and all(isinstance(each, ScaledTensor) for each in value):
+        return Weights(*value)
+    return None
+
+
 def _listed(stacks):
     """One ScaledTensor of a list out of stacks of one matrix each."""
     mode = stacks[0].mode
@@ -94,7 +110,7 @@ class KeptWeights:
         """Forgets them: after a change that the parameters' version counters don't show, one through .data say."""
         self._of.clear()
 
-    def get(self, recipe, name, weights, *, columns, is_first_microbatch, transposed=False):
+    def get(self, recipe, name, weights, *, columns, is_first_microbatch):
         """Weights of the parameters `weights`, under a name of the module's. is_first_microbatch: as in forward."""
         key, (known, kept) = _identity(weights), self._of.get(name, (None, None))
         stays = is_first_microbatch is not True and known is not None and known == key
@@ -102,7 +118,7 @@ class KeptWeights:
             stays = False
         if stays and not _is_capturing(weights[0]) and (kept.columns is not None or not columns):
             return kept
-        made = quantise_weights(recipe, weights, columns=columns, transposed=transposed)
+        made = quantise_weights(recipe, weights, columns=columns)
         self._of[name] = key, made
         return made
 

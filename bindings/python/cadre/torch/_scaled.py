@@ -63,3 +63,20 @@ def of_groups(grouped, role):
 def refuse_gradients(op, tensors):
     """FP8 data have no gradient, and nothing else is differentiated beside them."""
     _arguments.refuse_gradients(op, tensors, _NOT_DIFFERENTIABLE)
+
+
+def tensors_of(scaled):
+    """The tensors of a ScaledTensor, of which None has two that are missing."""
+    if scaled is None:
+        return [None, None]
+    return [each for part in (scaled.data, scaled.scales) for each in (part if isinstance(part, list) else [part])]
+
+
+def rebuilt(scaled, tensors):
+    """A ScaledTensor of the form of `scaled` over its tensors."""
+    rest = iter(tensors)
+    data, scales = (
+        [next(rest) for _ in part] if isinstance(part, list) else next(rest)
+        for part in (scaled.data, scaled.scales)
+    )
+    return ScaledTensor(data, scales, scaled.mode, columns=scaled.columns)
