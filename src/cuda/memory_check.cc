@@ -44,6 +44,15 @@ class PointerChecks {
       pointer(argument, tensor.pointers[tensor.num_groups - 1]);
     }
   }
+  void scales(std::string_view argument, const Scales& scales, int64_t num_groups) {
+    if (scales.pointers == nullptr) {
+      if (scales.given()) view(argument, scales.values);
+    } else if (scales.pointers_device.kind == DeviceKind::kCuda) {
+      pointer(argument, static_cast<const void*>(scales.pointers));
+    } else if (num_groups > 0) {
+      pointer(argument, scales.pointers[0]);
+    }
+  }
   void offset(const GroupOffset& offset) { pointer("group_offset", offset.device_value); }
 
   const Status& status() const { return status_; }
@@ -60,6 +69,8 @@ Status check_memory(const Launch& launch, const plan::Operands& operands,
   PointerChecks checks(launch);
   checks.tensor("lhs", operands.lhs);
   checks.tensor("rhs", operands.rhs);
+  checks.scales("lhs.scales", operands.lhs_scales, operands.lhs.num_groups);
+  checks.scales("rhs.scales", operands.rhs_scales, operands.rhs.num_groups);
   checks.view("lhs_rows", operands.lhs_index);
   checks.view("rhs_rows", operands.rhs_index);
   checks.tensor("out", operands.out);

@@ -52,6 +52,27 @@ Status copy_rows(const ScratchRows& copy, const TensorView& index, Launch* launc
   return rows::launch_permute(*launch, {.x = rows, .source_row = index, .out = out});
 }
 
+/// The scales of gmm's rows, which are taken by the same index; none where one scale is for all.
+bool has_row_scales(const plan::Problem& p) {
+  return p.lhs_rows.by_index() && p.lhs_scales.given() && p.lhs_scales.mode != ScaleMode::kTensor;
+}
+ScratchRows scale_copy(const plan::Problem& p) {
+  const int64_t block = plan::inner_block_of(p.lhs_scales.mode);
+  return {p.m, block == 0 ? 1 : (p.k + block - 1) / block, p.lhs_scales.dtype};
+}
+
+Status copy_scales(const plan::Problem& problem, const TensorView& index, Launch* launch,
+                   Scales* scales) {
+  const ScratchRows copy = scale_copy(problem);
+  const plan::ScaleForm& form = problem.lhs_scales;
+  const TensorView rows =
+      TensorView::strided(scales->values.data, form.dtype, {problem.lhs_rows.rows, copy.columns},
+                          {form.outer_stride, form.inner_stride}, problem.device);
+  const TensorView out = copy.take(launch, problem.device);
+  *scales = Scales(scales->mode, out);
+  return rows::launch_permute(*launch, {.x = rows, .source_row = index, .out = out});
+}
+
 Status activate(const Launch& launch, const plan::Problem& problem, const plan::Operands& operands,
                 const TensorView& preact) {
   const Activation& activation = operands.epilogue.activation;
@@ -77,6 +98,10 @@ plan::Problem kernel_problem(const plan::Problem& problem, const ProductSteps& s
   if (steps.copies_rows && seen.lhs_rows.by_index()) {
     seen.lhs = lhs_copy(problem).layout();
     seen.lhs_rows = {.rows = problem.m};
+    if (has_row_scales(problem)) {
+      seen.lhs_scales.outer_stride = scale_copy(problem).stride();
+      seen.lhs_scales.inner_stride = 1;
+    }
   }
   if (steps.copies_rows && seen.rhs_rows.by_index()) {
     seen.rhs = rhs_copy(problem).layout();
@@ -94,6 +119,7 @@ plan::Problem kernel_problem(const plan::Problem& problem, const ProductSteps& s
 size_t step_bytes(const plan::Problem& problem, const plan::Config& config) {
   size_t bytes = 0;
   if (config.copies_rows && problem.lhs_rows.by_index()) bytes += lhs_copy(problem).bytes();
+  if (config.copies_rows && has_row_scales(problem)) bytes += scale_copy(problem).bytes();
   if (config.copies_rows && problem.rhs_rows.by_index()) bytes += rhs_copy(problem).bytes();
   if (config.separate_activation && !problem.epilogue.preactivation.given()) {
     bytes += preactivation(problem).bytes();
@@ -110,6 +136,9 @@ Status launch_steps(const KernelFamily& family, Launch launch, const plan::Probl
   Status status;
   if (config.copies_rows) {
     status = copy_rows(lhs_copy(problem), operands.lhs_index, &launch, &seen.lhs);
+    if (status.ok() && has_row_scales(problem)) {
+      status = copy_scales(problem, operands.lhs_index, &launch, &seen.lhs_scales);
+    }
     if (status.ok()) status = copy_rows(rhs_copy(problem), operands.rhs_index, &launch, &seen.rhs);
     if (!status.ok()) return status;
   }

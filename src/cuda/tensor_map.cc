@@ -24,6 +24,11 @@ bool encode(const TensorMapSpec& spec, CUtensorMap* map) {
                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+uint64_t size_of(CUtensorMapDataType type) {
+  if (type == CU_TENSOR_MAP_DATA_TYPE_UINT8) return 1;
+  return type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 4 : 2;
+}
+
 // Every thread has its own: a lock for each of a call's maps would cost more than the look-up.
 TensorMapCache& cache() {
   thread_local TensorMapCache cache(encode, kTensorMapCacheSize, kTensorMapSets);
@@ -35,7 +40,7 @@ TensorMapCache& cache() {
 TensorMapSpec matrix_map(const void* base, CUtensorMapDataType type,
                          std::array<uint64_t, 2> rows_columns, uint64_t row_stride,
                          std::array<uint32_t, 2> box_rows_columns) {
-  const uint64_t size = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 4 : 2;
+  const uint64_t size = size_of(type);
   return {.base = base,
           .type = type,
           .rank = 2,
@@ -46,7 +51,7 @@ TensorMapSpec matrix_map(const void* base, CUtensorMapDataType type,
 
 TensorMapSpec stacked_map(const void* base, CUtensorMapDataType type, const StackedShape& shape,
                           std::array<uint32_t, 2> box_rows_columns) {
-  const uint64_t size = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 4 : 2;
+  const uint64_t size = size_of(type);
   return {.base = base,
           .type = type,
           .rank = 3,
@@ -57,7 +62,7 @@ TensorMapSpec stacked_map(const void* base, CUtensorMapDataType type, const Stac
 
 TensorMapSpec ragged_map(const void* base, CUtensorMapDataType type, uint64_t columns,
                          uint64_t row_stride, std::array<uint32_t, 2> box_rows_columns) {
-  const uint64_t size = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 4 : 2;
+  const uint64_t size = size_of(type);
   constexpr uint64_t kOuter = 0x7fff0000;
   return {.base = base,
           .type = type,

@@ -16,7 +16,9 @@ void expect_name_says_tile(const ShapeFacts& facts, std::string_view op) {
                            std::to_string(is_gmm ? facts.rows_a : facts.width);
   constexpr std::string_view kSuffixes[] = {"", "_gated", "_interleaved", "_activated"};
   const std::string suffix(kSuffixes[static_cast<size_t>(facts.activation)]);
-  const std::string begin = "sm90/" + std::string(op) + "_" + tile + suffix;
+  constexpr std::string_view kPromotions[] = {"", "_promoted", "_blocks"};
+  const std::string promotion(kPromotions[static_cast<size_t>(facts.promotion)]);
+  const std::string begin = "sm90/" + std::string(op) + "_" + tile + suffix + promotion;
   EXPECT_TRUE(facts.name == begin || facts.name == begin + "_c") << facts.name << " has " << tile;
   EXPECT_GE(facts.stages, 3) << facts.name;
 }
@@ -44,11 +46,35 @@ TEST(HopperShapes, ChosenOneTakesTheOutputOnAtMostEverySm) {
                                       .average_rows = 0,
                                       .output = {.is_f32 = f32, .has_c = c, .activation = form}};
             const GmmConfig config = choose_gmm_config(extent, kSms);
+            EXPECT_TRUE(takes_sums(config.shape, {}));
             EXPECT_TRUE(takes_output(config.shape, extent.output))
                 << facts_of(config.shape).name << ", rows " << rows << ", k " << k;
             EXPECT_GE(config.ctas, 1);
             EXPECT_LE(config.ctas, kSms);
           }
+        }
+      }
+    }
+  }
+}
+
+TEST(HopperShapes, ChosenOneMakesTheSumsOfFp8) {
+  for (const Promotion promotion : {Promotion::kNone, Promotion::kSums, Promotion::kScaled}) {
+    for (const int64_t rows : {0, 48, 49, 4096}) {
+      for (const bool f32 : {false, true}) {
+        for (const bool c : {false, true}) {
+          const GmmExtent extent = {.m = rows * 8,
+                                    .n = 200,
+                                    .k = 4096,
+                                    .num_groups = 8,
+                                    .average_rows = 0,
+                                    .output = {.is_f32 = f32, .has_c = c},
+                                    .sums = {.fp8 = true, .promotion = promotion}};
+          const GmmConfig config = choose_gmm_config(extent, 132);
+          EXPECT_TRUE(takes_output(config.shape, extent.output)) << facts_of(config.shape).name;
+          EXPECT_TRUE(takes_sums(config.shape, extent.sums)) << facts_of(config.shape).name;
+          EXPECT_EQ(takes_sums(config.shape, {}), config.shape == GmmShapeKind::kTurn ||
+                                                      config.shape == GmmShapeKind::kTurnWithC);
         }
       }
     }

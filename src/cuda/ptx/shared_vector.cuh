@@ -1,5 +1,5 @@
-// Pairs of words in shared memory, by 32-bit address (XOR-swizzled addresses are numbers, not
-// pointers).
+// Pairs and fours of words in shared memory, by 32-bit address (XOR-swizzled addresses are numbers,
+// not pointers).
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,15 @@ __device__ __forceinline__ float2 load_shared_float2(uint32_t address) {
   float2 value;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                : "=f"(value.x), "=f"(value.y)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+__device__ __forceinline__ float4 load_shared_float4(uint32_t address) {
+  float4 value;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
                : "r"(address)
                : "memory");
   return value;

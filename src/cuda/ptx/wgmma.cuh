@@ -1,10 +1,11 @@
-// wgmma: m64nNk16 products of bf16 or f16 in fp32, N = 16 to 256 in steps of 16, both operands in
-// shared memory. Order of use: wgmma_fence, wgmma<N>..., wgmma_commit, wgmma_wait. The accumulators
-// may not be touched in between.
+// wgmma: m64nNk16 products of bf16 or f16 and m64nNk32 products of FP8 in fp32, N = 16 to 256 in
+// steps of 16, both operands in shared memory. Order of use: wgmma_fence, wgmma_at<N>...,
+// wgmma_commit, wgmma_wait. The accumulators may not be touched in between.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <cstdint>
 #include <type_traits>
@@ -14,17 +15,14 @@ namespace cadre::ptx {
 enum class Major { kK = 0, kMN = 1 };  // K-major (rows of K) or MN-major (rows of M or N)
 
 // Operand tiles are rows of 128 bytes under the 128-byte swizzle, 1024-byte aligned.
-// K-major: 64 of K a row, leading offset unused, 8 rows 1024 bytes apart; a k16 step is +32 bytes.
+// K-major: 128 bytes of K a row, leading offset unused, 8 rows 1024 bytes apart; a step is +32
+// bytes.
 // MN-major: 64 of M/N a row, k rows below each other, next 64 of M/N `leading_bytes` further; a k16
 // step is +2048.
 // The high word is the same for both: 8 rows are 1024 bytes (stride offset 64 in bits 32 to 45),
 // swizzle mode 1 in 62.
 __device__ __forceinline__ uint32_t wgmma_descriptor_low(uint32_t address, uint32_t leading_bytes) {
   return (leading_bytes >> 4 << 16) | ((address & 0x3ffff) >> 4);
-}
-
-__device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address, uint32_t leading_bytes) {
-  return (uint64_t{0x40000040} << 32) | wgmma_descriptor_low(address, leading_bytes);
 }
 
 __device__ __forceinline__ void wgmma_fence() {
@@ -95,20 +93,48 @@ struct Wgmma;
       : "r"(a), "r"(b), "r"(accumulate), "n"(static_cast<int>(kMajorA)),              \
         "n"(static_cast<int>(kMajorB)), "n"(kOffsetA), "n"(kOffsetB))
 
+// FP8 is K-major alone, so the instruction says nothing of majors.
+#define CADRE_WGMMA_FP8_ASM(TYPES, N, R, A, B, S, OA, OB)                             \
+  asm volatile(                                                                       \
+      "{\n.reg .pred p;\n.reg .b32 la, lb, high;\n.reg .b64 da, db;\n"                \
+      "add.u32 la, %" #A ", %" #OA ";\nadd.u32 lb, %" #B ", %" #OB                    \
+      ";\n"                                                                           \
+      "mov.b32 high, 0x40000040;\nmov.b64 da, {la, high};\nmov.b64 db, {lb, high};\n" \
+      "setp.ne.b32 p, %" #S                                                           \
+      ", 0;\n"                                                                        \
+      "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32." TYPES " {" CADRE_REGS_##R     \
+      "}, da, db, p, 1, 1;\n}\n"                                                      \
+      : CADRE_OUT_##R                                                                 \
+      : "r"(a), "r"(b), "r"(accumulate), "n"(kOffsetA), "n"(kOffsetB))
+
 // N, then N/2 registers, then the numbers of the seven operands after them.
-#define CADRE_WGMMA(N, R, A, B, S, TA, TB, OA, OB)                                    \
-  template <>                                                                         \
-  struct Wgmma<N> {                                                                   \
-    template <typename T, Major kMajorA, Major kMajorB, int kOffsetA, int kOffsetB>   \
-    static __device__ __forceinline__ void mma(float (&d)[R], uint32_t a, uint32_t b, \
-                                               int accumulate) {                      \
-      static_assert(std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __half>);   \
-      if constexpr (std::is_same_v<T, __nv_bfloat16>) {                               \
-        CADRE_WGMMA_ASM("bf16.bf16", N, R, A, B, S, TA, TB, OA, OB);                  \
-      } else {                                                                        \
-        CADRE_WGMMA_ASM("f16.f16", N, R, A, B, S, TA, TB, OA, OB);                    \
-      }                                                                               \
-    }                                                                                 \
+#define CADRE_WGMMA(N, R, A, B, S, TA, TB, OA, OB)                                        \
+  template <>                                                                             \
+  struct Wgmma<N> {                                                                       \
+    template <typename TypeA, typename TypeB, Major kMajorA, Major kMajorB, int kOffsetA, \
+              int kOffsetB>                                                               \
+    static __device__ __forceinline__ void mma(float (&d)[R], uint32_t a, uint32_t b,     \
+                                               int accumulate) {                          \
+      if constexpr (sizeof(TypeA) == 1) {                                                 \
+        static_assert(kMajorA == Major::kK && kMajorB == Major::kK);                      \
+        if constexpr (!std::is_same_v<TypeA, __nv_fp8_e4m3>) {                            \
+          static_assert(std::is_same_v<TypeB, __nv_fp8_e4m3>);                            \
+          CADRE_WGMMA_FP8_ASM("e5m2.e4m3", N, R, A, B, S, TA, TB);                        \
+        } else if constexpr (!std::is_same_v<TypeB, __nv_fp8_e4m3>) {                     \
+          CADRE_WGMMA_FP8_ASM("e4m3.e5m2", N, R, A, B, S, TA, TB);                        \
+        } else {                                                                          \
+          CADRE_WGMMA_FP8_ASM("e4m3.e4m3", N, R, A, B, S, TA, TB);                        \
+        }                                                                                 \
+      } else {                                                                            \
+        static_assert(std::is_same_v<TypeA, TypeB>);                                      \
+        if constexpr (std::is_same_v<TypeA, __nv_bfloat16>) {                             \
+          CADRE_WGMMA_ASM("bf16.bf16", N, R, A, B, S, TA, TB, OA, OB);                    \
+        } else {                                                                          \
+          static_assert(std::is_same_v<TypeA, __half>);                                   \
+          CADRE_WGMMA_ASM("f16.f16", N, R, A, B, S, TA, TB, OA, OB);                      \
+        }                                                                                 \
+      }                                                                                   \
+    }                                                                                     \
   };
 
 CADRE_WGMMA(16, 8, 8, 9, 10, 11, 12, 13, 14)
@@ -130,22 +156,17 @@ CADRE_WGMMA(256, 128, 128, 129, 130, 131, 132, 133, 134)
 
 #undef CADRE_WGMMA
 #undef CADRE_WGMMA_ASM
+#undef CADRE_WGMMA_FP8_ASM
 
-// d (+)= A * B for one k16 step; `accumulate` = 0 starts a new sum, so accumulators are never
-// zeroed by moves.
-template <int kN, typename T, Major kMajorA, Major kMajorB>
-__device__ __forceinline__ void wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b, int accumulate) {
-  Wgmma<kN>::template mma<T, kMajorA, kMajorB, 0, 0>(d, static_cast<uint32_t>(a),
-                                                     static_cast<uint32_t>(b), accumulate);
-}
-
-// The same for the low words of two descriptors plus constants (in units of 16 bytes), added within
-// the assembly: the compiler then holds one register for each operand instead of two for every
-// step.
-template <int kN, typename T, Major kMajorA, Major kMajorB, int kOffsetA, int kOffsetB>
+// d (+)= A * B for one step of 32 bytes along K; `accumulate` = 0 starts a new sum, so accumulators
+// are never zeroed by moves. `a` and `b` are low words of descriptors, to which constants (in units
+// of 16 bytes) are added within the assembly: the compiler then holds one register for each operand
+// instead of two for every step.
+template <int kN, typename TypeA, typename TypeB, Major kMajorA, Major kMajorB, int kOffsetA,
+          int kOffsetB>
 __device__ __forceinline__ void wgmma_at(float (&d)[kN / 2], uint32_t a, uint32_t b,
                                          int accumulate) {
-  Wgmma<kN>::template mma<T, kMajorA, kMajorB, kOffsetA, kOffsetB>(d, a, b, accumulate);
+  Wgmma<kN>::template mma<TypeA, TypeB, kMajorA, kMajorB, kOffsetA, kOffsetB>(d, a, b, accumulate);
 }
 
 }  // namespace cadre::ptx

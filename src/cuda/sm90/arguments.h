@@ -11,7 +11,7 @@
 
 namespace cadre::sm90 {
 
-enum class ElementKind : int { kBf16, kF16, kF32, kF64 };
+enum class ElementKind : int { kBf16, kF16, kF32, kF64, kE4M3, kE5M2 };
 
 /// A vector of any float type; absent without data.
 struct FactorVector {
@@ -56,7 +56,25 @@ struct EpilogueArguments {
   void* const* bias_list = nullptr;  ///< or at bias_list[g]; bias.data is then not used
   FactorVector row_scale{};          ///< [m]
   FactorVector bias_scale{};         ///< [m]
+  FactorVector lhs_scale{};          ///< [m], of FP8: two more factors of a sum
+  FactorVector rhs_scale{};          ///< [num_local, n], laid out as bias
+  int64_t rhs_scale_group_stride = 0;
+  void* const* rhs_scale_list = nullptr;
   ActivationArguments activation{};  ///< of kernels with one
+};
+
+/// Scales of FP8 operands for blocks of 128 of K; strides in elements.
+struct ScaleBlocks {
+  const void* data = nullptr;
+  bool is_e8m0 = false;         ///< bytes: powers of two; else f32
+  int64_t group_stride = 0;     ///< of weights
+  void* const* list = nullptr;  ///< or those of group g are at list[g]
+  int64_t outer_stride = 0;     ///< from a token, or 128 features, to the next
+  int64_t inner_stride = 0;     ///< from 128 of K to the next
+};
+struct BlockScales {
+  ScaleBlocks tokens;
+  ScaleBlocks weights;
 };
 
 struct GmmArguments {
@@ -88,6 +106,7 @@ struct GmmArguments {
   bool zero_other_rows = true;        ///< tail and foreign rows: written with zeros, or left alone
   cuda::GroupInputs groups;
   EpilogueArguments epilogue;
+  BlockScales block_scales;  ///< of kernels that scale what they promote
 };
 
 // A group as the plan (schedule/tgmm_tiles.cuh) leaves it: rows clamped to the operands.

@@ -138,13 +138,40 @@ ActivationArguments activation_arguments(const Activation& activation) {
   return args;
 }
 
+/// What FP8 operands need beyond the others; empty when they have it.
+std::string refuse_fp8(const plan::Problem& problem) {
+  const DType out = problem.out.dtype;
+  if (out != DType::kBF16 && out != DType::kF16 && out != DType::kF32) {
+    return "out of FP8 operands must be bf16, f16 or f32";
+  }
+  if (problem.epilogue.activates()) return "an activation of FP8 products follows them";
+  const plan::ScaleForm& lhs = problem.lhs_scales;
+  const plan::ScaleForm& rhs = problem.rhs_scales;
+  if (lhs.mode == ScaleMode::kMx || rhs.mode == ScaleMode::kMx) {
+    return "has no FP8 of mode mx";
+  }
+  WeightsLayout weights{};
+  if (weights_layout(problem, &weights) && !weights.transposed) {
+    return "FP8 needs rhs stored [g, n, k]: wgmma reads rows of k alone";
+  }
+  if (has_unread_list(problem)) return "FP8 in lists on the device may be unaligned";
+  return {};
+}
+
+Promotion promotion_of(const plan::Problem& problem) {
+  if (!problem.lhs_scales.in_epilogue()) return Promotion::kScaled;
+  return problem.fast_accumulation ? Promotion::kNone : Promotion::kSums;
+}
+
 std::string refuse(const plan::Problem& problem) {
   if (problem.op != plan::Op::kGmm) return "computes gmm alone";
   const DType dtype = problem.lhs.dtype;
-  if (dtype != problem.rhs.dtype || (dtype != DType::kBF16 && dtype != DType::kF16)) {
-    return "lhs and rhs must both be bf16 or both be f16";
-  }
-  if (problem.out.dtype != dtype && problem.out.dtype != DType::kF32) {
+  const DType out = problem.out.dtype;
+  if (is_fp8(dtype)) {
+    if (std::string reason = refuse_fp8(problem); !reason.empty()) return reason;
+  } else if (dtype != problem.rhs.dtype || (dtype != DType::kBF16 && dtype != DType::kF16)) {
+    return "lhs and rhs must both be bf16, both be f16 or both be FP8";
+  } else if (out != dtype && out != DType::kF32) {
     return "out must be of lhs's type or f32";
   }
   if (problem.compute != DType::kF32) return "computes in f32 alone";
@@ -190,7 +217,38 @@ GmmExtent extent_of(const plan::Problem& problem) {
           .average_rows = problem.average_rows,
           .output = {.is_f32 = problem.out.dtype == DType::kF32,
                      .has_c = problem.epilogue.has_beta,
-                     .activation = form_of(problem.epilogue.activation)}};
+                     .activation = form_of(problem.epilogue.activation)},
+          .sums = is_fp8(problem.lhs.dtype) ? GmmSums{true, promotion_of(problem)} : GmmSums{}};
+}
+
+ScaleBlocks scale_blocks(const Scales& scales, const plan::ScaleForm& form, void* const* list) {
+  return {.data = scales.values.data,
+          .is_e8m0 = form.dtype == DType::kE8M0,
+          .group_stride = form.group_stride,
+          .list = list,
+          .outer_stride = form.outer_stride,
+          .inner_stride = form.inner_stride};
+}
+
+/// The scales of FP8 operands: of blocks, or factors of whole rows and columns.
+void add_scales(const plan::Problem& problem, const plan::Operands& operands,
+                cuda::CarriedWords* words, GmmCall* call) {
+  const Scales& lhs = operands.lhs_scales;
+  const Scales& rhs = operands.rhs_scales;
+  void* const* list = rhs.pointers;
+  if (list != nullptr && rhs.pointers_device.kind == DeviceKind::kCpu) {
+    list = words->add(rhs.pointers, problem.num_local_groups);
+  }
+  if (promotion_of(problem) == Promotion::kScaled) {
+    call->block_scales = {scale_blocks(lhs, problem.lhs_scales, nullptr),
+                          scale_blocks(rhs, problem.rhs_scales, list)};
+    return;
+  }
+  EpilogueArguments& epilogue = call->epilogue;
+  epilogue.lhs_scale = {.data = lhs.values.data, .stride = problem.lhs_scales.outer_stride};
+  epilogue.rhs_scale = {.data = rhs.values.data, .stride = problem.rhs_scales.outer_stride};
+  epilogue.rhs_scale_group_stride = problem.rhs_scales.group_stride;
+  epilogue.rhs_scale_list = list;
 }
 
 EpilogueArguments epilogue_arguments(const plan::Operands& operands, cuda::CarriedWords* words) {
@@ -245,12 +303,16 @@ class GmmFamily final : public cuda::KernelFamily {
     if (!takes_output(shape, extent.output)) {
       return Status::unsupported(text(pinned, " writes no such output"));
     }
+    if (!takes_sums(shape, extent.sums)) {
+      return Status::unsupported(text(pinned, " makes no sums of ", name_of(problem.lhs.dtype),
+                                      " with scales of mode ", name_of(problem.lhs_scales.mode)));
+    }
     const ShapeFacts& facts = facts_of(shape);
     *config = {.kernel = facts.name,
                .choice = &kKernels[static_cast<size_t>(shape)],
                .tile_m = facts.width,
                .tile_n = facts.rows_a,
-               .tile_k = 64,
+               .tile_k = static_cast<int32_t>(kRowBytes / size_of(problem.lhs.dtype)),
                .stages = facts.stages,
                .threads = kCtaThreads};
     return {};
@@ -268,6 +330,7 @@ class GmmFamily final : public cuda::KernelFamily {
     cuda::CarriedWords words(launch);
     GmmCall call;
     call.element = kind_of(problem.lhs.dtype);
+    call.rhs_element = kind_of(problem.rhs.dtype);
     call.transposed_rhs = weights.transposed;
     call.m = problem.m;
     call.n = out_columns(problem);
@@ -283,6 +346,7 @@ class GmmFamily final : public cuda::KernelFamily {
     call.out_list = words.add_list(operands.out);
     call.epilogue = epilogue_arguments(operands, &words);
     call.epilogue.has_c = problem.epilogue.has_beta;
+    if (problem.lhs_scales.given()) add_scales(problem, operands, &words, &call);
     if (problem.epilogue.activates()) {
       call.epilogue.activation = activation_arguments(problem.epilogue.activation);
       call.epilogue.activation.writes_input = problem.epilogue.preactivation.given();

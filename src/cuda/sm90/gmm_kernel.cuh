@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kCtaThreads, 1)
   if (args.skip_if != nullptr && *args.skip_if != 0) return;
   const int warpgroup = ptx::uniform(threadIdx.x / 128);
   if (warpgroup == 0) {
-    ptx::decrease_registers<kFeedRegisters>();
+    ptx::decrease_registers<Traits::kFeedRegisters>();
     const int warp = ptx::uniform(threadIdx.x / 32);
     if (warp == 0) {
       if (threadIdx.x % 32 == 0) {
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kCtaThreads, 1)
       load_factors<Traits>(shared, args);
     }
   } else {
-    ptx::increase_registers<kMultiplyRegisters>();
+    ptx::increase_registers<Traits::kMultiplyRegisters>();
     Consumer<Traits>(shared, args, warpgroup - 1).run();
   }
 }

@@ -16,6 +16,12 @@ struct GmmOutput {
   ActivationForm activation = ActivationForm::kNone;
 };
 
+/// What a call wants of the sums of FP8 operands.
+struct GmmSums {
+  bool fp8 = false;
+  Promotion promotion = Promotion::kNone;
+};
+
 struct GmmConfig {
   GmmShapeKind shape = GmmShapeKind::kGeneral;
   int ctas = 0;  ///< persistent CTAs
@@ -25,10 +31,20 @@ struct GmmExtent {
   int64_t m, n, k, num_groups;
   int64_t average_rows;  ///< of a group; 0: m / num_groups
   GmmOutput output{};
+  GmmSums sums{};
 };
 
 /// Up to so many rows a group a call is bound by reading the weights.
 inline constexpr int64_t kFewRows = 48;
+
+/// A kernel without promotion is for sums that may keep fewer bits; one with a promotion gives at
+/// least what is wanted, but for the scales.
+constexpr bool takes_sums(GmmShapeKind shape, const GmmSums& sums) {
+  const ShapeFacts& facts = facts_of(shape);
+  if (!sums.fp8) return facts.promotion == Promotion::kNone;
+  const bool more = sums.promotion == Promotion::kNone && facts.promotion == Promotion::kSums;
+  return facts.takes_fp8 && (facts.promotion == sums.promotion || more);
+}
 
 constexpr bool takes_output(GmmShapeKind shape, const GmmOutput& output) {
   const ShapeFacts& facts = facts_of(shape);
@@ -65,9 +81,18 @@ constexpr GmmConfig choose_gmm_config(const GmmExtent& extent, int sm_count) {
   const int64_t rows =
       extent.average_rows > 0 ? extent.average_rows : (extent.m + groups - 1) / groups;
   GmmConfig config;
-  if (extent.output.activation != ActivationForm::kNone) {
+  const bool few = rows <= kFewRows;
+  if (extent.sums.fp8) {
+    if (extent.sums.promotion == Promotion::kScaled) {
+      config.shape = few ? GmmShapeKind::kBlocksNarrow : GmmShapeKind::kBlocks;
+    } else if (extent.sums.promotion == Promotion::kSums || few) {
+      config.shape = few ? GmmShapeKind::kPromotedNarrow : GmmShapeKind::kPromoted;
+    } else {
+      config.shape = extent.output.has_c ? GmmShapeKind::kTurnWithC : GmmShapeKind::kTurn;
+    }
+  } else if (extent.output.activation != ActivationForm::kNone) {
     config.shape = activated_shape(extent.output.activation);
-  } else if (rows <= kFewRows) {
+  } else if (few) {
     // Few rows: bound by reading the weights. A narrow tile leaves room for eight stages of 16 KB
     // of them in flight.
     config.shape = GmmShapeKind::kNarrow;

@@ -1,5 +1,5 @@
-// The instantiations of the kernels for an element type; included by the .cu files
-// of each type alone.
+// The instantiations of the kernels for an element type; included by the source files of each
+// alone.
 #pragma once
 
 #include "cuda/sm90/gmm_kernel.cuh"
@@ -24,18 +24,18 @@ Instance<typename Op::Arguments> turn_instance() {
 
 template <typename T, ptx::Major kWeights, ActivationForm kForm>
 GmmInstance activated_instance() {
-  return turn_instance<GmmInTurn<GmmTraits<T, kWeights, ActivatedShape<kForm>>>>();
+  return turn_instance<GmmInTurn<GmmTraits<T, T, kWeights, ActivatedShape<kForm>>>>();
 }
 
 template <typename T, ptx::Major kWeights>
 GmmInstance gmm_instance_of(GmmShapeKind shape) {
   switch (shape) {
     case GmmShapeKind::kLarge:
-      return shared_instance<GmmTraits<T, kWeights, LargeShape>>();
+      return shared_instance<GmmTraits<T, T, kWeights, LargeShape>>();
     case GmmShapeKind::kTurn:
-      return turn_instance<GmmInTurn<GmmTraits<T, kWeights, TurnShape>>>();
+      return turn_instance<GmmInTurn<GmmTraits<T, T, kWeights, TurnShape>>>();
     case GmmShapeKind::kTurnWithC:
-      return turn_instance<GmmInTurn<GmmTraits<T, kWeights, TurnShapeWithC>>>();
+      return turn_instance<GmmInTurn<GmmTraits<T, T, kWeights, TurnShapeWithC>>>();
     case GmmShapeKind::kHalves:
       return activated_instance<T, kWeights, ActivationForm::kHalves>();
     case GmmShapeKind::kPairs:
@@ -43,9 +43,9 @@ GmmInstance gmm_instance_of(GmmShapeKind shape) {
     case GmmShapeKind::kEach:
       return activated_instance<T, kWeights, ActivationForm::kEach>();
     case GmmShapeKind::kNarrow:
-      return shared_instance<GmmTraits<T, kWeights, NarrowShape>>();
+      return shared_instance<GmmTraits<T, T, kWeights, NarrowShape>>();
     default:
-      return shared_instance<GmmTraits<T, kWeights, GeneralShape>>();
+      return shared_instance<GmmTraits<T, T, kWeights, GeneralShape>>();
   }
 }
 
@@ -53,6 +53,30 @@ template <typename T>
 GmmInstance gmm_instance_of(bool transposed_rhs, GmmShapeKind shape) {
   return transposed_rhs ? gmm_instance_of<T, ptx::Major::kK>(shape)
                         : gmm_instance_of<T, ptx::Major::kMN>(shape);
+}
+
+// FP8: operands are K-major alone.
+template <typename Weights, typename Tokens, typename Shape>
+GmmInstance fp8_instance() {
+  return turn_instance<GmmInTurn<GmmTraits<Weights, Tokens, ptx::Major::kK, Shape>>>();
+}
+
+template <typename Weights, typename Tokens>
+GmmInstance fp8_gmm_instance_of(GmmShapeKind shape) {
+  switch (shape) {
+    case GmmShapeKind::kTurn:
+      return fp8_instance<Weights, Tokens, TurnShape>();
+    case GmmShapeKind::kTurnWithC:
+      return fp8_instance<Weights, Tokens, TurnShapeWithC>();
+    case GmmShapeKind::kPromoted:
+      return fp8_instance<Weights, Tokens, PromotedSumsShape>();
+    case GmmShapeKind::kPromotedNarrow:
+      return fp8_instance<Weights, Tokens, NarrowPromotedShape<Promotion::kSums>>();
+    case GmmShapeKind::kBlocks:
+      return fp8_instance<Weights, Tokens, PromotedShape<Promotion::kScaled>>();
+    default:
+      return fp8_instance<Weights, Tokens, NarrowPromotedShape<Promotion::kScaled>>();
+  }
 }
 
 template <typename T>

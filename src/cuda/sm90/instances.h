@@ -28,6 +28,10 @@ struct GroupedOrder {
 
 GmmInstance gmm_instance_bf16(bool transposed_rhs, GmmShapeKind shape);
 GmmInstance gmm_instance_f16(bool transposed_rhs, GmmShapeKind shape);
+// rhs [g, n, k]; named after lhs x rhs.
+GmmInstance gmm_instance_e4m3_e4m3(GmmShapeKind shape);
+GmmInstance gmm_instance_e4m3_e5m2(GmmShapeKind shape);
+GmmInstance gmm_instance_e5m2_e4m3(GmmShapeKind shape);
 TgmmInstance tgmm_instance_bf16(bool reads_c);
 TgmmInstance tgmm_instance_f16(bool reads_c);
 GroupedInstance grouped_instance_bf16(const GroupedOrder& order, bool reads_c);

@@ -22,10 +22,21 @@ constexpr ElementKind kind_of(DType dtype) {
       return ElementKind::kF16;
     case DType::kF64:
       return ElementKind::kF64;
+    case DType::kE4M3:
+      return ElementKind::kE4M3;
+    case DType::kE5M2:
+      return ElementKind::kE5M2;
     default:
       return ElementKind::kF32;
   }
 }
+
+constexpr bool is_fp8(ElementKind kind) {
+  return kind == ElementKind::kE4M3 || kind == ElementKind::kE5M2;
+}
+
+/// Of an operand: FP8 or 16 bits.
+constexpr int64_t operand_size(ElementKind kind) { return is_fp8(kind) ? 1 : 2; }
 
 constexpr CUtensorMapDataType map_type(ElementKind kind) {
   switch (kind) {
@@ -33,6 +44,9 @@ constexpr CUtensorMapDataType map_type(ElementKind kind) {
       return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     case ElementKind::kF16:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    case ElementKind::kE4M3:
+    case ElementKind::kE5M2:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
     default:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   }
@@ -52,8 +66,9 @@ inline GroupFactor group_factor(const GroupScalars& scalars) {
 /// A checked call; strides in elements, rows contiguous. Every base and stride is a multiple of 16
 /// bytes.
 struct GmmCall {
-  ElementKind element = ElementKind::kBf16;  ///< of lhs and rhs: kBf16 or kF16
-  bool transposed_rhs = true;                ///< rhs is [g, n, k], else [g, k, n]
+  ElementKind element = ElementKind::kBf16;      ///< of lhs: of 16 bits or FP8
+  ElementKind rhs_element = ElementKind::kBf16;  ///< the same, or another FP8 type
+  bool transposed_rhs = true;                    ///< rhs is [g, n, k], else [g, k, n]
   int64_t m = 0;
   int64_t n = 0;  ///< columns of out; rhs has twice as many with a gate
   int64_t k = 0;
@@ -78,6 +93,7 @@ struct GmmCall {
   bool zero_other_rows = true;
   uint32_t* tile_counter = nullptr;  ///< 0 before and after; null: a fixed order of tiles
   EpilogueArguments epilogue;        ///< has_factors, has_row_factors: set by launch_gmm
+  BlockScales block_scales;          ///< of kBlock128
 };
 
 /// Scratch of a call with that many lists among rhs, out and C.

@@ -15,19 +15,38 @@ constexpr size_t kListVerdictBytes = 256;
 // Whether the epilogue is more than a rounding of the accumulator.
 bool has_factors(const EpilogueArguments& e) {
   return e.alpha.per_group.data != nullptr || e.alpha.value != 1.0f || e.bias.data != nullptr ||
-         e.bias_list != nullptr || e.row_scale.data != nullptr || e.has_c ||
-         e.activation.function == ActivationFunction::kNormal;  // activated_chunks.cuh
+         e.bias_list != nullptr || e.row_scale.data != nullptr || e.lhs_scale.data != nullptr ||
+         e.has_c || e.activation.function == ActivationFunction::kNormal;  // activated_chunks.cuh
 }
 
 bool has_row_factors(const EpilogueArguments& e) {
-  return e.row_scale.data != nullptr || e.bias_scale.data != nullptr;
+  return e.row_scale.data != nullptr || e.bias_scale.data != nullptr || e.lhs_scale.data != nullptr;
+}
+
+GmmInstance instance_of(const GmmCall& call, GmmShapeKind shape) {
+  switch (call.element) {
+    case ElementKind::kE5M2:
+      return gmm_instance_e5m2_e4m3(shape);
+    case ElementKind::kE4M3:
+      return call.rhs_element == ElementKind::kE5M2 ? gmm_instance_e4m3_e5m2(shape)
+                                                    : gmm_instance_e4m3_e4m3(shape);
+    case ElementKind::kF16:
+      return gmm_instance_f16(call.transposed_rhs, shape);
+    default:
+      return gmm_instance_bf16(call.transposed_rhs, shape);
+  }
+}
+
+/// Elements of a row of 128 bytes in shared memory.
+uint32_t row_elements(const GmmCall& call) {
+  return static_cast<uint32_t>(kRowBytes / operand_size(call.element));
 }
 
 /// What the maps are made of.
 cuda::TensorMapSpec tokens_spec(const GmmCall& call) {
   return cuda::matrix_map(call.lhs, map_type(call.element),
                           {static_cast<uint64_t>(call.m), static_cast<uint64_t>(call.k)},
-                          static_cast<uint64_t>(call.lhs_stride), {kTokenBox, 64});
+                          static_cast<uint64_t>(call.lhs_stride), {kTokenBox, row_elements(call)});
 }
 
 /// A list's map is encoded for any aligned address, and gets each group's own on the device.
@@ -55,16 +74,17 @@ cuda::TensorMapSpec weights_spec(const GmmCall& call, const GmmInstance& instanc
   const auto k = static_cast<uint64_t>(call.k);
   const bool list = call.rhs_list != nullptr;
   const bool single = list || call.groups.num_local == 1;  // then any stride will do
+  const int64_t any_stride = 16 / operand_size(call.element);
   const cuda::StackedShape shape = {
       .groups = list ? 1 : static_cast<uint64_t>(call.groups.num_local),
       .rows = call.transposed_rhs ? n : k,
       .columns = call.transposed_rhs ? k : n,
-      .group_stride = static_cast<uint64_t>(single ? 8 : call.rhs_group_stride),
+      .group_stride = static_cast<uint64_t>(single ? any_stride : call.rhs_group_stride),
       .row_stride = static_cast<uint64_t>(call.rhs_row_stride)};
   if (instance.activation == ActivationForm::kHalves) return halves_spec(call, shape);
   cuda::TensorMapSpec spec =
       cuda::stacked_map(base_or_any(call.rhs, call.rhs_list), map_type(call.element), shape,
-                        {call.transposed_rhs ? 128u : 64u, 64});
+                        {call.transposed_rhs ? 128u : 64u, row_elements(call)});
   spec.fetches_more = !instance.streams;
   return spec;
 }
@@ -142,9 +162,7 @@ uint32_t* list_verdict(const cuda::Launch& launch) {
 }
 
 Status launch_gmm(const cuda::Launch& launch, const GmmCall& call, const GmmConfig& config) {
-  const GmmInstance instance = call.element == ElementKind::kBf16
-                                   ? gmm_instance_bf16(call.transposed_rhs, config.shape)
-                                   : gmm_instance_f16(call.transposed_rhs, config.shape);
+  const GmmInstance instance = instance_of(call, config.shape);
   GmmArguments args;
   const int64_t vector = call.epilogue.out == ElementKind::kF32 ? 4 : 8;  // elements in 16 bytes
   args.whole_columns = static_cast<int>(call.n / vector * vector);
@@ -163,6 +181,7 @@ Status launch_gmm(const cuda::Launch& launch, const GmmCall& call, const GmmConf
   args.tile_counter = call.tile_counter;
   args.list_rows = static_cast<int>(std::min<int64_t>(call.list_rows, INT32_MAX));
   args.epilogue = call.epilogue;
+  args.block_scales = call.block_scales;
   args.epilogue.has_factors = has_factors(args.epilogue);
   args.epilogue.has_row_factors = has_row_factors(args.epilogue);
   const cuda::GridShape shape{.blocks = static_cast<unsigned>(config.ctas),

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <string_view>
+#include <type_traits>
 
 namespace cadre::sm90 {
 
@@ -18,6 +19,17 @@ inline constexpr int kTokenBox = 64;     // rows of one TMA box of tokens
 inline constexpr int kChunkTokens = 64;  // 16-bit output leaves in chunks of 64 x 64
 inline constexpr int kChunkBytes = 8192;
 inline constexpr int kSharedBytes = 232448;  // what a CTA may have
+
+// Registers a thread of the feeding warpgroup and of the other two: 128 x 40 + 256 x 232 = 64,512,
+// all there are. Warps that bring scales of blocks as well need more.
+struct Registers {
+  static constexpr int kFeedRegisters = 40;
+  static constexpr int kMultiplyRegisters = 232;
+};
+struct RegistersOfPromotion {
+  static constexpr int kFeedRegisters = 56;
+  static constexpr int kMultiplyRegisters = 224;
+};
 
 // What an activation in the epilogue makes its results of.
 enum class ActivationForm : int {
@@ -37,6 +49,14 @@ constexpr bool takes_normal(ActivationForm form, bool rows_of_k) {
   return form != ActivationForm::kHalves || rows_of_k;
 }
 
+// What becomes of a stage's products. The tensor cores keep some 14 bits of a sum of FP8 products,
+// so a sum of all of k loses what f32 would keep.
+enum class Promotion : int {
+  kNone,    // they are added to those of the stages before, within the tensor cores
+  kSums,    // they are added to a total in f32
+  kScaled,  // the same, multiplied with the scale of their block first
+};
+
 // kSharers: warpgroups that share a tile; kBlocks: 64-row blocks of operand A for each of them;
 // kWidth: operand B of the widest tile, tokens (gmm) or columns of out (tgmm); kRingSlots: tiles
 // from the one that is claimed to the one stored; kReadsC and kWritesF32: what the epilogue takes.
@@ -44,11 +64,12 @@ constexpr bool takes_normal(ActivationForm form, bool rows_of_k) {
 // Both warpgroups work on one tile. kDeferredTokens: those whose results may wait in registers
 // beside the next tile's sums; kChunkBuffers: of each warpgroup; kStreams: few rows a group, bound
 // by reading the weights, so that the first tile and bursts of stages come first.
-struct SharedShape {
+struct SharedShape : Registers {
   static constexpr int kSharers = kConsumers;
   static constexpr int kRingSlots = 2;
   static constexpr bool kStreams = false;
   static constexpr ActivationForm kActivation = ActivationForm::kNone;
+  static constexpr Promotion kPromotion = Promotion::kNone;
 };
 struct LargeShape : SharedShape {  // the fewest bytes into the multiprocessor: 3 x 56 KB
   static constexpr int kBlocks = 2;
@@ -83,10 +104,11 @@ struct NarrowShape : SharedShape {  // 8 x 24 KB
 // Stages of 40 KB and kChunks chunks share 27 or 28 x 8 KB. Without C a fifth stage is worth more
 // than further chunks: the copy engine reads one while the next is written. With C most chunks are
 // on their way in. kInputs: tiles whose factors are there.
-struct TurnShape {
+struct TurnShape : Registers {
   static constexpr int kSharers = 1;
   static constexpr bool kStreams = false;
   static constexpr ActivationForm kActivation = ActivationForm::kNone;
+  static constexpr Promotion kPromotion = Promotion::kNone;
   static constexpr int kBlocks = 2;
   static constexpr int kWidth = 192;
   static constexpr int kRingSlots = 4;
@@ -109,6 +131,30 @@ struct ActivatedShape : TurnShape {
   static constexpr ActivationForm kActivation = kForm;
   static constexpr bool kWritesF32 = false;
 };
+// Both warpgroups work on one tile, a block each, and take turns at every stage: while one's
+// products run, the other one adds the ones before to its totals. 4 x 40 KB of stages, and chunks
+// for all that a tile holds in 16 bits.
+template <Promotion kForm>
+struct PromotedShape : TurnShapeWithC {
+  static constexpr int kSharers = kConsumers;
+  static constexpr int kBlocks = 1;
+  static constexpr Promotion kPromotion = kForm;
+  static constexpr int kFeedRegisters = RegistersOfPromotion::kFeedRegisters;
+  static constexpr int kMultiplyRegisters = RegistersOfPromotion::kMultiplyRegisters;
+  static constexpr int kInputs = 1;
+};
+// Without scales; 192 tokens are too many for the compiler (C7511). 4 x 32 KB.
+struct PromotedSumsShape : PromotedShape<Promotion::kSums> {
+  static constexpr int kWidth = 128;
+};
+template <Promotion kForm>
+struct NarrowPromotedShape : PromotedShape<kForm> {  // few rows a group: 7 x 24 KB
+  static constexpr int kWidth = 64;
+  static constexpr int kStages = 7;
+  static constexpr int kChunks = 6;
+  static constexpr int kInputs = 2;
+};
+
 struct TgmmShape : TurnShape {
   static constexpr int kRingSlots = 3;
 };
@@ -127,7 +173,13 @@ struct ShapeFacts {
   bool reads_c;
   bool writes_f32;
   ActivationForm activation;
+  Promotion promotion;
+  bool takes_fp8;  ///< and then, with a promotion, nothing else
 };
+/// The kernel whose warpgroups take turns, without an activation.
+template <typename Shape>
+inline constexpr bool kTakesFp8 =
+    std::is_base_of_v<TurnShape, Shape>&& Shape::kActivation == ActivationForm::kNone;
 template <typename Shape>
 constexpr ShapeFacts facts_of(std::string_view name) {
   return {.name = name,
@@ -136,7 +188,9 @@ constexpr ShapeFacts facts_of(std::string_view name) {
           .stages = Shape::kStages,
           .reads_c = Shape::kReadsC,
           .writes_f32 = Shape::kWritesF32,
-          .activation = Shape::kActivation};
+          .activation = Shape::kActivation,
+          .promotion = Shape::kPromotion,
+          .takes_fp8 = kTakesFp8<Shape>};
 }
 
 enum class GmmShapeKind : int {
@@ -147,11 +201,15 @@ enum class GmmShapeKind : int {
   kNarrow,
   kHalves,
   kPairs,
-  kEach
+  kEach,
+  kPromoted,
+  kPromotedNarrow,
+  kBlocks,
+  kBlocksNarrow
 };
 
 /// By GmmShapeKind.
-inline constexpr std::array<ShapeFacts, 8> kGmmShapes = {
+inline constexpr std::array<ShapeFacts, 12> kGmmShapes = {
     facts_of<LargeShape>("sm90/gmm_192x256"),
     facts_of<TurnShape>("sm90/gmm_192x128"),
     facts_of<TurnShapeWithC>("sm90/gmm_192x128_c"),
@@ -159,7 +217,11 @@ inline constexpr std::array<ShapeFacts, 8> kGmmShapes = {
     facts_of<NarrowShape>("sm90/gmm_64x128"),
     facts_of<ActivatedShape<ActivationForm::kHalves>>("sm90/gmm_192x64_gated"),
     facts_of<ActivatedShape<ActivationForm::kPairs>>("sm90/gmm_192x64_interleaved"),
-    facts_of<ActivatedShape<ActivationForm::kEach>>("sm90/gmm_192x128_activated")};
+    facts_of<ActivatedShape<ActivationForm::kEach>>("sm90/gmm_192x128_activated"),
+    facts_of<PromotedSumsShape>("sm90/gmm_128x128_promoted"),
+    facts_of<NarrowPromotedShape<Promotion::kSums>>("sm90/gmm_64x128_promoted"),
+    facts_of<PromotedShape<Promotion::kScaled>>("sm90/gmm_192x128_blocks"),
+    facts_of<NarrowPromotedShape<Promotion::kScaled>>("sm90/gmm_64x128_blocks")};
 
 constexpr const ShapeFacts& facts_of(GmmShapeKind kind) {
   return kGmmShapes[static_cast<size_t>(kind)];

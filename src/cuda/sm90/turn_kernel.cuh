@@ -1,6 +1,7 @@
 // The kernel whose warpgroups take turns, for gmm, tgmm and grouped_gemm: each owns every second
-// tile, multiplies it alone and finishes it while the other one multiplies. A persistent CTA is
-// four warps that feed and drain, and two warpgroups that multiply:
+// tile, multiplies it alone and finishes it while the other one multiplies. Or, where sums are
+// promoted, both have a block of every tile and take turns at its stages. A persistent CTA is four
+// warps that feed and drain, and two warpgroups that multiply:
 //   schedule -> ring of tiles -> every role
 //   fill_stages -> stages -> consume -> chunks -> store_chunks -> out
 //                       load_inputs -^ (factors, and C where there is one)
@@ -14,6 +15,8 @@
 #include "cuda/sm90/epilogue/gmm_chunks.cuh"
 #include "cuda/sm90/epilogue/tgmm_chunks.cuh"
 #include "cuda/sm90/mma/k_loop.cuh"
+#include "cuda/sm90/mma/promoted_loop.cuh"
+#include "cuda/sm90/pipeline/block_scales.cuh"
 #include "cuda/sm90/pipeline/cta.cuh"
 #include "cuda/sm90/pipeline/producers.cuh"
 #include "cuda/sm90/schedule/gmm_tiles.cuh"
@@ -30,6 +33,7 @@ struct TurnStorage {
   alignas(1024) unsigned char chunks[Op::kChunks][kChunkBytes];
   Tile ring[Op::kRingSlots];
   typename Op::Inputs inputs;
+  StageScales<typename Op::Traits> scales;
   uint64_t stage_full[Op::kStages];
   uint64_t stage_empty[Op::kStages];
   uint64_t ring_full[Op::kRingSlots];
@@ -41,9 +45,10 @@ struct TurnStorage {
   uint64_t store_turn[kConsumers];     // warpgroup i may fill chunks
 
   __device__ void init() {
+    constexpr bool kScales = Op::kPromotion == Promotion::kScaled;
     inputs.init();
-    init_barriers(stage_full, 1);
-    init_barriers(stage_empty, 1);
+    init_barriers(stage_full, kScales ? 1 + 32 : 1);  // every lane that wrote scales
+    init_barriers(stage_empty, Op::kSharers * (kScales ? 4 : 1));
     init_barriers(ring_full, 1);
     init_barriers(ring_empty, 4 * kConsumers + 2 + Op::kLoadsInputs);  // and those that feed
     init_barriers(chunk_empty, 1);
@@ -73,7 +78,7 @@ struct GmmInTurn : Traits_ {
 
     __device__ void init() {
       init_barriers(full, 32);
-      init_barriers(empty, 128);  // the warpgroup whose tile it is
+      init_barriers(empty, 128 * Traits::kSharers);  // the warpgroups whose tile it is
     }
   };
   using InputsCursor = Cursor<Traits::kInputs>;
@@ -102,8 +107,8 @@ struct GmmInTurn : Traits_ {
   }
 
   static __device__ __forceinline__ void finish(TurnStorage<GmmInTurn>& shared,
-                                                const Arguments& args, const Tile& tile,
-                                                const InputsCursor& cursor,
+                                                const Arguments& args, const ConsumerPlace& place,
+                                                const Tile& tile, const InputsCursor& cursor,
                                                 Cursor<Traits::kChunks>& chunks,
                                                 const Accumulators<Traits>& acc) {
     const uint32_t slot = cursor.slot();
@@ -113,7 +118,7 @@ struct GmmInTurn : Traits_ {
     if constexpr (kActivates) {
       finish_activated_tile<Traits>(shared, args, tile, shared.inputs.tiles[slot], chunks, acc);
     } else {
-      finish_gmm_tile<Traits>(shared, args, tile, shared.inputs.tiles[slot], chunks, acc);
+      finish_gmm_tile<Traits>(shared, args, place, tile, shared.inputs.tiles[slot], chunks, acc);
     }
     if (factors) ptx::mbarrier_arrive(ptx::shared_address(&shared.inputs.empty[slot]));
   }
@@ -163,7 +168,8 @@ struct RowsInTurn : Traits_ {
 
   template <typename Storage>
   static __device__ __forceinline__ void finish(Storage& shared, const Arguments& args,
-                                                const Tile& tile, const InputsCursor& /*cursor*/,
+                                                const ConsumerPlace& /*place*/, const Tile& tile,
+                                                const InputsCursor& /*cursor*/,
                                                 Cursor<Traits::kChunks>& chunks,
                                                 const Accumulators<Traits>& acc) {
     finish_row_tile<Traits>(shared, args, tile, chunks, acc);
@@ -224,7 +230,30 @@ struct GroupedGemm : RowsInTurn<Traits, GroupedTile, GroupedArguments, GroupedCh
   }
 };
 
-// A consumer warpgroup.
+// A consumer warpgroup that has a block of every tile.
+template <typename Op>
+__device__ __forceinline__ void consume_together(TurnStorage<Op>& shared,
+                                                 const typename Op::Arguments& args,
+                                                 int warpgroup) {
+  using Traits = typename Op::Traits;
+  const ConsumerPlace place = {warpgroup};
+  ProductTurn turn(shared, warpgroup);
+  typename Op::InputsCursor inputs;
+  Cursor<Traits::kRingSlots> ring;
+  Cursor<Traits::kStages> stage;
+  Cursor<Traits::kChunks> cursor;
+  while (true) {
+    const typename Op::Tile tile = take_tile(shared, ring);
+    if (tile.is_end()) return;
+    Accumulators<Traits> totals;
+    multiply_promoted<Traits>(shared, place, Op::blocks(args, tile), Op::instruction(args, tile),
+                              turn, stage, totals);
+    Op::finish(shared, args, place, tile, inputs, cursor, totals);
+    if (Op::has_products(tile)) inputs.advance();
+  }
+}
+
+// A consumer warpgroup that has every second tile.
 template <typename Op>
 __device__ __forceinline__ void consume(TurnStorage<Op>& shared, const typename Op::Arguments& args,
                                         int warpgroup) {
@@ -256,7 +285,7 @@ __device__ __forceinline__ void consume(TurnStorage<Op>& shared, const typename 
             if (ptx::first_of_warp()) ptx::mbarrier_arrive(multiply_turn + other);
           });
       ptx::mbarrier_wait(store_turn + mine, turn_parity);
-      Op::finish(shared, args, tile, inputs, cursor, acc);
+      Op::finish(shared, args, place, tile, inputs, cursor, acc);
       if (ptx::first_of_warp()) ptx::mbarrier_arrive(store_turn + other);
       turn_parity ^= 1;
     } else {
@@ -278,12 +307,16 @@ __global__ void __launch_bounds__(kCtaThreads, 1)
   if (!Op::prepare(shared, args)) return;
   const int warpgroup = ptx::uniform(threadIdx.x / 128);
   if (warpgroup == 0) {
-    ptx::decrease_registers<kFeedRegisters>();
+    ptx::decrease_registers<Op::kFeedRegisters>();
     const int warp = ptx::uniform(threadIdx.x / 32);
     const bool first_lane = threadIdx.x % 32 == 0;
     if (warp == 0) {
       using Source = typename Op::template Source<Storage>;
-      if (first_lane) fill_stages<typename Op::Traits>(shared, Source(shared, args));
+      if constexpr (Op::kPromotion == Promotion::kScaled) {
+        fill_scaled_stages<typename Op::Traits>(shared, Source(shared, args), args.block_scales);
+      } else if (first_lane) {
+        fill_stages<typename Op::Traits>(shared, Source(shared, args));
+      }
     } else if (warp == 1) {
       schedule<typename Op::Traits>(shared, args);
     } else if (warp == 2) {
@@ -292,8 +325,12 @@ __global__ void __launch_bounds__(kCtaThreads, 1)
       Op::load_inputs(shared, args);
     }
   } else {
-    ptx::increase_registers<kMultiplyRegisters>();
-    consume<Op>(shared, args, warpgroup - 1);
+    ptx::increase_registers<Op::kMultiplyRegisters>();
+    if constexpr (Op::kPromotion == Promotion::kNone) {
+      consume<Op>(shared, args, warpgroup - 1);
+    } else {
+      consume_together<Op>(shared, args, warpgroup - 1);
+    }
   }
 }
 

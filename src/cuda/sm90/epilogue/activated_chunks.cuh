@@ -144,7 +144,7 @@ __device__ __forceinline__ void fill_activated_chunks(Storage& shared, const Gmm
                                                       const Function& function,
                                                       Cursor<Traits::kChunks>& cursor,
                                                       const Accumulators<Traits>& acc) {
-  using T = typename Traits::Element;
+  using T = typename Traits::ElementA;
   const ChunkLane lane(ptx::thread_index());
 #pragma unroll
   for (int first = 0; first < Traits::kTokens; first += kChunkTokens) {

@@ -38,7 +38,7 @@ __device__ __forceinline__ void finish_at_once(Storage& shared, const GmmArgumen
     for (int i = 0; i < kBatch; ++i) {
       const int chunk = first + i;
       if (chunk >= kChunks || chunk >= chunks) break;
-      write_chunk<Transform, false, typename Traits::Element, 2>(
+      write_chunk<Transform, false, typename Traits::ElementA, 2>(
           shared.inputs, ChunkLane(ptx::thread_index()), acc[chunk % kBlocks],
           block_feature<Traits>(place, chunk % kBlocks), chunk / kBlocks * 8,
           buffers + i * kChunkBytes);

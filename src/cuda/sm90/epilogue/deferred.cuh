@@ -195,7 +195,7 @@ __device__ __forceinline__ void finish_packed(Storage& shared, const GmmArgument
                                               ChunkBuffers<Traits, Storage>& buffers,
                                               const float (&acc)[Traits::kTokens / 2],
                                               PendingTile<Traits>& pending) {
-  using T = typename Traits::Element;
+  using T = typename Traits::ElementA;
   static_assert(Traits::kTokens == Traits::kDeferredTokens);
   const ChunkLane lane(ptx::thread_index());
   const Transform transform(shared.inputs, block_feature<Traits>(place, 0) + lane.feature);

@@ -1,5 +1,6 @@
-// The factors of gmm's formula, row_scale * (alpha * sum + bias_scale * bias) + beta * C: how they
-// are read from memory, and the warp that brings those of a tile into shared memory.
+// The factors of gmm's formula, row_scale * (alpha * sum + bias_scale * bias) + beta * C, where the
+// sum of FP8 operands has the scales of its token and its feature as two more: how they are read
+// from memory, and the warp that brings those of a tile into shared memory.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -78,7 +79,7 @@ __device__ __forceinline__ bool has_bias(const EpilogueArguments& e) {
 
 // What the sums and the bias of one token are multiplied with.
 struct RowFactor {
-  float product;  // row_scale * alpha
+  float product;  // row_scale * alpha * the scale of the token
   float bias;     // row_scale * bias_scale
 };
 
@@ -87,14 +88,16 @@ template <typename Traits>
 struct alignas(16) EpilogueInputs {
   RowFactor rows[Traits::kTokens];
   float bias[Traits::kRowsA];
+  float columns[Traits::kScaledResults ? Traits::kRowsA : 1];  // scales of features
   float beta;
 };
 
 // A lane's share of the row factors of kCount x 32 tokens of a tile, on their way from memory.
-template <int kCount>
+template <int kCount, bool kScaled>
 struct LoadedRows {
   float scale[kCount];
   float bias_scale[kCount];
+  float operand_scale[kScaled ? kCount : 1];  // of FP8
 
   __device__ __forceinline__ LoadedRows(const EpilogueArguments& epilogue, const Tile& tile,
                                         int first) {
@@ -108,20 +111,27 @@ struct LoadedRows {
       read_factors(epilogue.bias_scale, tile.row * epilogue.bias_scale.stride, first, tile.rows,
                    bias_scale);
     }
+    if constexpr (kScaled) {
+#pragma unroll
+      for (float& value : operand_scale) value = 1.0f;
+      read_factors(epilogue.lhs_scale, tile.row * epilogue.lhs_scale.stride, first, tile.rows,
+                   operand_scale);
+    }
   }
 
   __device__ __forceinline__ void store(RowFactor* rows, int first, int end, float alpha) const {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       if (first + 32 * i >= end) break;
-      rows[first + 32 * i] = {.product = scale[i] * alpha, .bias = scale[i] * bias_scale[i]};
+      const float product = kScaled ? scale[i] * alpha * operand_scale[i] : scale[i] * alpha;
+      rows[first + 32 * i] = {.product = product, .bias = scale[i] * bias_scale[i]};
     }
   }
 };
 
 // One warp: the factors of a product tile. They are asked for all at once and before the place in
 // shared memory is free, so that the products of the tile before hide their latency; those of the
-// last 64 of 256 tokens only then, for want of registers.
+// last 64 of 256 tokens, and with scales of all but 64, only then, for want of registers.
 template <typename Traits>
 class LoadedFactors {
  public:
@@ -148,18 +158,24 @@ class LoadedFactors {
     const int lane = threadIdx.x % 32;
     rows_.store(inputs.rows, lane, tile.rows, alpha_);
     if constexpr (Traits::kTokens > kTokensAhead) {
-      constexpr int kRest = (Traits::kTokens - kTokensAhead) / 32;
-      const LoadedRows<kRest> rest(args.epilogue, tile, lane + kTokensAhead);
-      rest.store(inputs.rows, lane + kTokensAhead, tile.rows, alpha_);
+#pragma unroll 1
+      for (int first = kTokensAhead; first < Traits::kTokens; first += kTokensLater) {
+        const LoadedRows<kTokensLater / 32, Traits::kScaledResults> rest(args.epilogue, tile,
+                                                                         lane + first);
+        rest.store(inputs.rows, lane + first, tile.rows, alpha_);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kFeatures; ++i) inputs.bias[lane + 32 * i] = bias_[i];
+    if constexpr (Traits::kScaledResults) store_columns(inputs, args, tile);
     if (lane == 0) inputs.beta = beta_;
     ptx::mbarrier_arrive(ptx::shared_address(&full));  // each lane: its own writes
   }
 
  private:
-  static constexpr int kTokensAhead = Traits::kTokens < 192 ? Traits::kTokens : 192;
+  static constexpr int kMostAhead = Traits::kScaledResults ? 64 : 192;
+  static constexpr int kTokensAhead = Traits::kTokens < kMostAhead ? Traits::kTokens : kMostAhead;
+  static constexpr int kTokensLater = 64;                // together
   static constexpr int kFeatures = Traits::kRowsA / 32;  // a lane's
 
   // The group's bias, which begins at `begin`; where gates are a block, first that of the gates.
@@ -173,7 +189,23 @@ class LoadedFactors {
         kHalves ? args.n * bias.stride : 0);
   }
 
-  LoadedRows<kTokensAhead / 32> rows_;
+  // The scales of the tile's features.
+  __device__ __forceinline__ static void store_columns(EpilogueInputs<Traits>& inputs,
+                                                       const GmmArguments& args, const Tile& tile) {
+    const int lane = threadIdx.x % 32;
+    FactorVector scales = args.epilogue.rhs_scale;
+    int64_t begin = tile.group * args.epilogue.rhs_scale_group_stride;
+    if (args.epilogue.rhs_scale_list != nullptr) {
+      scales.data = args.epilogue.rhs_scale_list[tile.group];
+      begin = 0;
+    }
+    float values[kFeatures] = {};
+    read_factors(scales, begin + tile.feature * scales.stride, lane, args.n - tile.feature, values);
+#pragma unroll
+    for (int i = 0; i < kFeatures; ++i) inputs.columns[lane + 32 * i] = values[i];
+  }
+
+  LoadedRows<kTokensAhead / 32, Traits::kScaledResults> rows_;
   float bias_[kFeatures];
   float alpha_;
   float beta_;

@@ -1,6 +1,6 @@
-// gmm's results in the ring of chunks: a warpgroup writes its tile, each warp at its own pace,
-// while the other one multiplies. A warp has 16 features of each block: what it writes and the C
-// that it reads are its own.
+// gmm's results in the ring of chunks: a warpgroup writes its tile, or its block of a shared one,
+// each warp at its own pace. A warp has 16 features of each block: what it writes and the C that it
+// reads are its own.
 #pragma once
 
 #include "cuda/ptx/fences.cuh"
@@ -37,33 +37,34 @@ struct GmmChunks {
   }
 };
 
-// All chunks of a tile, from position `cursor` of the ring on. kWide: fp32.
-template <typename Transform, bool kC, bool kWide, typename Traits, typename Storage>
+// All chunks of a tile, from position `cursor` of the ring on; of a shared tile those of the
+// warpgroup's block. T: their 16-bit type. kWide: they are fp32.
+template <typename Transform, bool kC, bool kWide, typename T, typename Traits, typename Storage>
 __device__ __forceinline__ void fill_gmm_chunks(Storage& shared, const GmmArguments& args,
-                                                const Tile& tile,
+                                                const ConsumerPlace& place, const Tile& tile,
                                                 const EpilogueInputs<Traits>& inputs,
                                                 Cursor<Traits::kChunks>& cursor,
                                                 const Accumulators<Traits>& acc) {
-  using T = typename Traits::Element;
   constexpr int kTokens = kWide ? kWideChunkTokens : kChunkTokens;
+  constexpr int kBlocks = Traits::kBlocks;
+  static_assert(kBlocks * Traits::kSharers == 2);
   // Both blocks together, so that the rows' factors are read once.
-  constexpr bool kTwo = std::is_same_v<Transform, RowFactors> && !kC && !kWide;
-  const ConsumerPlace place = {0};
+  constexpr bool kTwo = Transform::kReadsRows && !kC && !kWide && kBlocks == 2;
   const ChunkLane lane(ptx::thread_index());
-  const auto publish = [&](const FilledChunk<Traits>& filled, int chunk) {
+  const auto publish = [&](const FilledChunk<Traits>& filled, int block, int first_token) {
     if (args.whole_columns != args.n) {
       __syncwarp();
       store_rest<kWide>(args, place, output_place(args, tile), filled.address,
-                        tile.feature + chunk % 2 * kBlockRows, chunk / 2 * kTokens);
+                        tile.feature + block * kBlockRows, first_token);
     }
     filled.publish();
   };
 #pragma unroll
-  for (int chunk = 0; chunk < Traits::kTokens / kTokens * 2; chunk += kTwo ? 2 : 1) {
-    const int group = chunk / 2 * kTokens / 8;
-    if (chunk / 2 * kTokens >= tile.rows) break;
-    const FilledChunk<Traits> one(shared, cursor);
+  for (int first_token = 0; first_token < Traits::kTokens; first_token += kTokens) {
+    const int group = first_token / 8;
+    if (first_token >= tile.rows) break;
     if constexpr (kTwo) {
+      const FilledChunk<Traits> one(shared, cursor);
       const FilledChunk<Traits> other(shared, cursor);
 #pragma unroll
       for (int j = 0; j < 8; j += 4) {
@@ -77,41 +78,64 @@ __device__ __forceinline__ void fill_gmm_chunks(Storage& shared, const GmmArgume
         }
       }
       ptx::fence_async_shared();
-      publish(one, chunk);
-      publish(other, chunk + 1);
-      continue;
-    } else if constexpr (kWide) {
-      write_wide_chunk<Transform, kC>(inputs, lane, acc[chunk % 2], chunk % 2 * kBlockRows, group,
-                                      one.address);
+      publish(one, 0, first_token);
+      publish(other, 1, first_token);
     } else {
-      write_chunk<Transform, kC, T, 4>(inputs, lane, acc[chunk % 2], chunk % 2 * kBlockRows, group,
-                                       one.address);
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i) {
+        const int block = kBlocks == 2 ? i : place.warpgroup;
+        if constexpr (kBlocks == 1) cursor.advance_by(block);  // past the other warpgroup's
+        const FilledChunk<Traits> one(shared, cursor);
+        if constexpr (kWide) {
+          write_wide_chunk<Transform, kC>(inputs, lane, acc[i], block * kBlockRows, group,
+                                          one.address);
+        } else {
+          write_chunk<Transform, kC, T, 4>(inputs, lane, acc[i], block * kBlockRows, group,
+                                           one.address);
+        }
+        if constexpr (kBlocks == 1) cursor.advance_by(1 - block);
+        ptx::fence_async_shared();
+        publish(one, block, first_token);
+      }
     }
-    ptx::fence_async_shared();
-    publish(one, chunk);
   }
 }
 
 // The transform of a tile, and its type.
 template <typename Traits, typename Storage>
 __device__ __forceinline__ void finish_gmm_tile(Storage& shared, const GmmArguments& args,
-                                                const Tile& tile,
+                                                const ConsumerPlace& place, const Tile& tile,
                                                 const EpilogueInputs<Traits>& inputs,
                                                 Cursor<Traits::kChunks>& cursor,
                                                 const Accumulators<Traits>& acc) {
   const auto fill = [&]<typename Transform, bool kC>() {
+    const auto fill_as = [&]<bool kWide, typename T>() {
+      fill_gmm_chunks<Transform, kC, kWide, T, Traits>(shared, args, place, tile, inputs, cursor,
+                                                       acc);
+    };
     if (args.epilogue.out == ElementKind::kF32) {
-      fill_gmm_chunks<Transform, kC, true, Traits>(shared, args, tile, inputs, cursor, acc);
+      fill_as.template operator()<true, __half>();
+    } else if constexpr (!Traits::kFp8) {
+      fill_as.template operator()<false, typename Traits::ElementA>();
+    } else if (args.epilogue.out == ElementKind::kBf16) {
+      fill_as.template operator()<false, __nv_bfloat16>();
     } else {
-      fill_gmm_chunks<Transform, kC, false, Traits>(shared, args, tile, inputs, cursor, acc);
+      fill_as.template operator()<false, __half>();
     }
   };
   const EpilogueArguments& epilogue = args.epilogue;
+  const bool reads_c = Traits::kReadsC && Tile::reads_c(tile.control);
   if (Tile::kind(tile.control) != Tile::kProduct) {
     fill.template operator()<Zeros, false>();
+  } else if constexpr (Traits::kScaledResults) {
+    if (reads_c) {
+      if constexpr (Traits::kReadsC) fill.template operator()<ScaledRows, true>();
+    } else {
+      fill.template operator()<ScaledRows, false>();
+    }
   } else if (!epilogue.has_factors) {
     fill.template operator()<PlainSums, false>();
-  } else if (Traits::kReadsC && Tile::reads_c(tile.control)) {
+  } else if (reads_c) {
     if (epilogue.has_row_factors) {
       fill.template operator()<RowFactors, true>();
     } else {

@@ -22,6 +22,8 @@ namespace cadre::sm90 {
 
 // Transforms without factors read nothing.
 struct NoFactors {
+  static constexpr bool kReadsRows = false;
+
   template <int kCount>
   struct Rows {
     template <typename Inputs>
@@ -63,6 +65,7 @@ struct ScaledSums : NoFactors {
 
 // Multiplied with the row's factor, its share of the bias added.
 struct RowFactors {
+  static constexpr bool kReadsRows = true;
   float bias[2];
 
   template <int kCount>
@@ -90,10 +93,25 @@ struct RowFactors {
   }
 };
 
+// The same of FP8 operands with scales: the row's factor holds its token's, and the feature's is
+// read with the bias.
+struct ScaledRows : RowFactors {
+  float column[2];
+
+  template <typename Inputs>
+  __device__ __forceinline__ ScaledRows(const Inputs& inputs, int feature)
+      : RowFactors(inputs, feature), column{inputs.columns[feature], inputs.columns[feature + 8]} {}
+
+  __device__ __forceinline__ float operator()(float sum, int h, RowFactor row) const {
+    return fmaf(row.product, column[h] * sum, row.bias * bias[h]);
+  }
+};
+
 // The same where all rows of a group have one factor, which isn't read for each of them: at K = 768
 // these reads and their products cost 5 % (docs/kernels.md).
 struct GroupFactors : RowFactors {
   using RowFactors::RowFactors;
+  static constexpr bool kReadsRows = false;
 
   template <int kCount>
   struct Rows {

@@ -16,18 +16,34 @@ namespace cadre::sm90 {
 struct StageOperands {
   uint32_t a;
   uint32_t b;
+
+  template <typename Traits>
+  __device__ __forceinline__ StageOperands of_stage(uint32_t slot) const {
+    return {a + slot * (Traits::kStageBytes >> 4), b + slot * (Traits::kStageBytes >> 4)};
+  }
 };
+
+// Those of the first stage for a warpgroup.
+template <typename Traits, typename Storage>
+__device__ __forceinline__ StageOperands first_operands(Storage& shared,
+                                                        const ConsumerPlace& place) {
+  const uint32_t stages = ptx::shared_address(shared.stages[0]);
+  return {ptx::wgmma_descriptor_low(stages + place.warpgroup * (Traits::kBlocks * kBlockBytes),
+                                    leading_bytes(Traits::kMajorA)),
+          ptx::wgmma_descriptor_low(stages + Traits::kBytesA, leading_bytes(Traits::kMajorB))};
+}
 
 template <int kN, int kBlocks, int kStep, typename Traits>
 __device__ __forceinline__ void issue_step(Accumulators<Traits>& acc, const StageOperands& operands,
                                            int accumulate) {
-  using T = typename Traits::Element;
+  using A = typename Traits::ElementA;
+  using B = typename Traits::ElementB;
   constexpr int kA = kStep * step_bytes(Traits::kMajorA) >> 4;
   constexpr int kB = kStep * step_bytes(Traits::kMajorB) >> 4;
-  ptx::wgmma_at<kN, T, Traits::kMajorA, Traits::kMajorB, kA, kB>(
+  ptx::wgmma_at<kN, A, B, Traits::kMajorA, Traits::kMajorB, kA, kB>(
       reinterpret_cast<float(&)[kN / 2]>(acc[0]), operands.a, operands.b, accumulate);
   if constexpr (kBlocks == 2) {
-    ptx::wgmma_at<kN, T, Traits::kMajorA, Traits::kMajorB, kA + (kBlockBytes >> 4), kB>(
+    ptx::wgmma_at<kN, A, B, Traits::kMajorA, Traits::kMajorB, kA + (kBlockBytes >> 4), kB>(
         reinterpret_cast<float(&)[kN / 2]>(acc[1]), operands.a, operands.b, accumulate);
   }
 }
@@ -50,38 +66,48 @@ __device__ __forceinline__ void issue_steps(Accumulators<Traits>& acc,
   }
 }
 
-// gmm: a tile's width picks one of 16 instructions.
+// Calls function<kN>() for the width kN of a tile of tokens, one of 16 at most.
+template <typename Traits, typename Function>
+__device__ __forceinline__ void with_width(int width, const Function& function) {
+#define CADRE_WIDTH(i)                                \
+  case i:                                             \
+    if constexpr (i * kTokenStep <= Traits::kWidth) { \
+      function.template operator()<i * kTokenStep>(); \
+    }                                                 \
+    break;
+  switch (width / kTokenStep) {
+    CADRE_WIDTH(1)
+    CADRE_WIDTH(2)
+    CADRE_WIDTH(3)
+    CADRE_WIDTH(4)
+    CADRE_WIDTH(5)
+    CADRE_WIDTH(6)
+    CADRE_WIDTH(7)
+    CADRE_WIDTH(8)
+    CADRE_WIDTH(9)
+    CADRE_WIDTH(10)
+    CADRE_WIDTH(11)
+    CADRE_WIDTH(12)
+    CADRE_WIDTH(13)
+    CADRE_WIDTH(14)
+    CADRE_WIDTH(15)
+    CADRE_WIDTH(16)
+    default:
+      break;
+  }
+#undef CADRE_WIDTH
+}
+
+// gmm: a tile's width picks the instruction.
 struct TokenInstruction {
   int width;
 
   template <int kSteps, typename Traits>
   __device__ __forceinline__ void issue(Accumulators<Traits>& acc, const StageOperands& operands,
                                         int accumulate) const {
-#define CADRE_WIDTH(i)                                                                       \
-  case i:                                                                                    \
-    issue_steps<i * kTokenStep, Traits::kBlocks, kSteps, Traits>(acc, operands, accumulate); \
-    break;
-    switch (width / kTokenStep) {
-      CADRE_WIDTH(1)
-      CADRE_WIDTH(2)
-      CADRE_WIDTH(3)
-      CADRE_WIDTH(4)
-      CADRE_WIDTH(5)
-      CADRE_WIDTH(6)
-      CADRE_WIDTH(7)
-      CADRE_WIDTH(8)
-      CADRE_WIDTH(9)
-      CADRE_WIDTH(10)
-      CADRE_WIDTH(11)
-      CADRE_WIDTH(12)
-      CADRE_WIDTH(13)
-      CADRE_WIDTH(14)
-      CADRE_WIDTH(15)
-      CADRE_WIDTH(16)
-      default:
-        break;
-    }
-#undef CADRE_WIDTH
+    with_width<Traits>(width, [&]<int kN>() {
+      issue_steps<kN, Traits::kBlocks, kSteps, Traits>(acc, operands, accumulate);
+    });
   }
 };
 
@@ -134,16 +160,11 @@ __device__ __forceinline__ void multiply(Storage& shared, const ConsumerPlace& p
                                          Between between, Issued issued) {
   static_assert(Traits::kSteps == 4);
   const int count = blocks.count();
-  const uint32_t stages = ptx::shared_address(shared.stages[0]);
-  const StageOperands first = {
-      ptx::wgmma_descriptor_low(stages + place.warpgroup * (Traits::kBlocks * kBlockBytes),
-                                leading_bytes(Traits::kMajorA)),
-      ptx::wgmma_descriptor_low(stages + Traits::kBytesA, leading_bytes(Traits::kMajorB))};
+  const auto first = first_operands<Traits>(shared, place);
   const uint32_t stage_empty = ptx::shared_address(shared.stage_empty);
   const uint32_t stage_full = ptx::shared_address(shared.stage_full);
   for (int block = 0; block < count; ++block) {
-    StageOperands operands = {first.a + stage.slot() * (Traits::kStageBytes >> 4),
-                              first.b + stage.slot() * (Traits::kStageBytes >> 4)};
+    StageOperands operands = first.template of_stage<Traits>(stage.slot());
     ptx::mbarrier_wait(stage_full + stage.slot() * 8, stage.parity());
     if (block < blocks.full) {
       instruction.template issue<4, Traits>(acc, operands, block > 0);

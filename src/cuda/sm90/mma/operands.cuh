@@ -10,13 +10,16 @@
 namespace cadre::sm90 {
 
 // A stage is kTileK of K: operand A as blocks of 64 rows, then operand B, in rows of 128 bytes.
-template <typename T, ptx::Major kMajorA_, ptx::Major kMajorB_, typename Shape>
+template <typename A, typename B, ptx::Major kMajorA_, ptx::Major kMajorB_, typename Shape>
 struct Products : Shape {
-  using Element = T;
+  static_assert(sizeof(A) == sizeof(B));
+  using ElementA = A;
+  using ElementB = B;
+  static constexpr bool kFp8 = sizeof(A) == 1;
   static constexpr ptx::Major kMajorA = kMajorA_;
   static constexpr ptx::Major kMajorB = kMajorB_;
-  static constexpr int kTileK = kRowBytes / sizeof(T);
-  static constexpr int kStepK = 32 / sizeof(T);  // of one wgmma
+  static constexpr int kTileK = kRowBytes / sizeof(A);
+  static constexpr int kStepK = 32 / sizeof(A);  // of one wgmma
   static constexpr int kSteps = kTileK / kStepK;
   static constexpr int kRowsA = Shape::kSharers * Shape::kBlocks * kBlockRows;  // of a tile
   static constexpr int kBytesA = kRowsA * kRowBytes;
@@ -28,15 +31,17 @@ template <typename Traits>
 using Accumulators = float[Traits::kBlocks][Traits::kWidth / 2];
 
 // gmm: weights [features, K] or [K, features] as operand A, tokens as operand B.
-template <typename T, ptx::Major kWeights, typename Shape>
-struct GmmTraits : Products<T, kWeights, ptx::Major::kK, Shape> {
+template <typename Weights, typename Tokens, ptx::Major kWeights, typename Shape>
+struct GmmTraits : Products<Weights, Tokens, kWeights, ptx::Major::kK, Shape> {
   static constexpr int kFeatures = GmmTraits::kRowsA / columns_of(Shape::kActivation);  // of out
   static constexpr int kTokens = Shape::kWidth;
+  // The epilogue applies scales of FP8 operands, one for a token and one for a feature.
+  static constexpr bool kScaledResults = GmmTraits::kFp8 && Shape::kPromotion != Promotion::kScaled;
 };
 
 // Results by rows: operand A along the rows of out, operand B along its columns.
 template <typename T, ptx::Major kMajorA, ptx::Major kMajorB, typename Shape>
-struct MatrixTraits : Products<T, kMajorA, kMajorB, Shape> {
+struct MatrixTraits : Products<T, T, kMajorA, kMajorB, Shape> {
   static constexpr int kAtomsB = Shape::kWidth / 64;  // one TMA box each, as are blocks of A
 };
 

@@ -16,11 +16,6 @@
 
 namespace cadre::sm90 {
 
-// Registers a thread of the feeding and of the other warpgroups: 128 x 40 + 256 x 232 = 64,512, all
-// there are.
-inline constexpr int kFeedRegisters = 40;
-inline constexpr int kMultiplyRegisters = 232;
-
 template <typename Barriers>
 __device__ __forceinline__ void init_barriers(Barriers& barriers, int arrivals) {
   for (uint64_t& barrier : barriers) ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals);

@@ -32,10 +32,14 @@ class GmmSource {
   __device__ __forceinline__ GmmSource(Storage& shared, const GmmArguments& args)
       : shared_(shared), args_(args) {}
 
-  // The next tile; false when there is none.
+  // The next tile; false when there is none. One thread, or the warp whose lanes bring scales.
   __device__ __forceinline__ bool next() {
     do {
-      tile_ = next_tile(shared_, ring_);
+      if constexpr (Traits::kPromotion == Promotion::kScaled) {
+        tile_ = take_tile(shared_, ring_);
+      } else {
+        tile_ = next_tile(shared_, ring_);
+      }
       if (tile_.is_end()) return false;
     } while (Tile::kind(tile_.control) == Tile::kZero);
     map_ = &args_.weights_map;
@@ -52,6 +56,7 @@ class GmmSource {
   __device__ __forceinline__ int blocks() const {
     return (args_.k + Traits::kTileK - 1) / Traits::kTileK;
   }
+  __device__ __forceinline__ const Tile& tile() const { return tile_; }
   // What the copy engine brings into each stage of the tile.
   __device__ __forceinline__ uint32_t stage_bytes() const {
     return Traits::kBytesA + Tile::width(tile_.control) * kRowBytes;
