@@ -11,7 +11,7 @@ PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-packaging test-all asan tsan bench lint format wheel goals plots gpu-bundle clean \
-	report test-browser
+	report test-browser site sdist test-wheel release
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,10 +69,22 @@ format: ## reformat the C++ and CUDA sources
 	@scripts/setup_apt.sh lint
 	@scripts/format.sh
 
-wheel: ## build the Python wheel into dist/
+wheel: ## build the Python wheel into dist/, with CUDA where nvcc is (WHEEL_CUDA=OFF: without); its tag names the glibc
 	@scripts/setup_apt.sh build test
-	@scripts/setup_python.sh test
-	@$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@scripts/setup_python.sh test wheel
+	@scripts/wheel.sh
+
+sdist: ## build the source distribution into dist/
+	@scripts/setup_apt.sh build test
+	@scripts/setup_python.sh test wheel
+	@$(PYTHON) -m build --sdist --outdir dist . >/dev/null
+
+test-wheel: ## install dist/*.whl on every Python that is found, and run the documents' Python with it
+	@scripts/setup_python.sh test $(FRONTS)
+	@python3 scripts/test_wheel.py .venv dist/cadre_gmm-*.whl
+
+release: wheel sdist ## build what a release consists of, check version, changelog and artefacts, write the notes
+	@python3 scripts/release.py
 
 goals: ## compare the committed benchmark results with bench/goals.json
 	@python3 scripts/check_goals.py bench/goals.json bench/results
@@ -88,6 +100,13 @@ report: ## one page of the committed benchmark results: build/report.html
 	@cmake --build $(BUILD) -j $(JOBS) --target libcadre.so
 	@PYTHONPATH=bindings/python CADRE_LIBRARY=$(CURDIR)/$(BUILD)/libcadre.so \
 	  $(PYTHON) -m cadre.report --skip-unknown bench/results/*/*.json -o build/report.html
+
+site: ## the static site of documents, Python API and report: build/site/html/index.html
+	@scripts/setup_apt.sh build test
+	@scripts/setup_python.sh test site
+	@$(CONFIGURE) -DCADRE_TESTS=OFF -DCADRE_EXAMPLES=OFF >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS) --target libcadre.so
+	@scripts/site.sh $(CURDIR)/$(BUILD)/libcadre.so
 
 test-browser: ## open the report in headless Chromium; SCREENSHOTS=docs/images makes the documents' pictures, too
 	@scripts/setup_apt.sh build test browser

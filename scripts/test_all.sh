@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The suites that are too slow for every change (.ci/run has the others): tests inside other frameworks, the fronts with
-# other versions of their frameworks, the report in a browser, packaging extras, and every C++ test under ASan and UBSan. Over an hour.
+# other versions of their frameworks, the report in a browser, the site, the wheel on every Python, packaging extras, and
+# every C++ test under ASan and UBSan. Over an hour.
 # usage: scripts/test_all.sh
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -19,6 +20,9 @@ step "tests inside other frameworks, slow ones too" env PYTEST_ADDOPTS=--slow ma
 step "torch 2.11.0" framework_version torch 2.11.0 3.10
 step "jax 0.11.2" framework_version jax 0.11.2 3.12
 step "browser" make test-browser
+step "site" make site
+step "wheel" env WHEEL_CUDA=OFF make wheel
+step "wheel on every Python" make test-wheel
 step "packaging" make test-packaging
 step "packaging extras" ctest --preset release --label-regex extras --output-junit "$PWD/build/release/extras-results/ctest-junit"
 step "sanitizers" make asan

@@ -8,8 +8,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
+import zipfile
 from pathlib import Path
 
 SCRIPTS = Path(sys.argv.pop(1))
@@ -356,6 +358,71 @@ done
         self.assertEqual(status, 1, text)
         self.assertNotIn("never ended", text)
         self.assertIn("9 passed, 1 failed, 0 skipped", text)
+
+
+class Release(Tree):
+    """release.py names everything that a release lacks, and writes the notes of one that lacks nothing."""
+
+    VERSION = "3.4.5"
+
+    def setUp(self):
+        super().setUp()
+        self.write("CMakeLists.txt", f"project(cadre\n  VERSION {self.VERSION}\n")
+        self.write("CHANGELOG.md", f"# Changelog\n\n## [Unreleased]\n\n## [{self.VERSION}] - 2026-01-02\n\n### Added\n\n- This.\n\n## [3.4.4] - 2025-01-01\n\n- Old.\n")
+        info = f"cadre_gmm-{self.VERSION}.dist-info"
+        self.wheel = {"cadre/lib/libcadre.so": "", "cadre/py.typed": "", f"{info}/licenses/LICENSE": "", f"{info}/METADATA": f"Version: {self.VERSION}\n"}
+        self.sdist = ("CMakeLists.txt", "PKG-INFO", "LICENSE", "include/cadre/cadre.h")
+        self.make_artefacts()
+
+    def make_artefacts(self, tag="manylinux_2_34_x86_64"):
+        shutil.rmtree(self.root / "dist", ignore_errors=True)
+        self.write("dist/.keep", "")
+        name = f"cadre_gmm-{self.VERSION}"
+        with zipfile.ZipFile(self.root / f"dist/{name}-py3-none-{tag}.whl", "w") as files:
+            for path, text in self.wheel.items():
+                files.writestr(path, text)
+        with tarfile.open(self.root / f"dist/{name}.tar.gz", "w:gz") as files:
+            for path in self.sdist:
+                files.addfile(tarfile.TarInfo(f"{name}/{path}"))
+
+    def check(self):
+        return self.run_script("release.py")
+
+    def test_a_complete_release_has_its_notes(self):
+        status, text = self.check()
+        self.assertEqual(status, 0, text)
+        self.assertEqual((self.root / "dist/RELEASE_NOTES.md").read_text(), f"# cadre {self.VERSION}\n\n### Added\n\n- This.\n")
+
+    def test_a_version_that_the_changelog_does_not_have_fails(self):
+        self.write("CMakeLists.txt", "project(cadre\n  VERSION 3.5.0\n")
+        status, text = self.check()
+        self.assertEqual(status, 1)
+        for part in ("CHANGELOG.md has no section [3.5.0]", "dist/cadre_gmm-3.5.0-*.whl is missing: make wheel", "of another version"):
+            self.assertIn(part, text)
+        self.assertFalse((self.root / "dist/RELEASE_NOTES.md").exists())
+
+    def test_what_is_not_released_yet_fails(self):
+        text = (self.root / "CHANGELOG.md").read_text().replace("[Unreleased]\n", "[Unreleased]\n\n- More.\n").replace(" - 2026-01-02", "")
+        self.write("CHANGELOG.md", text)
+        status, text = self.check()
+        self.assertEqual(status, 1)
+        self.assertIn("[Unreleased] is not empty", text)
+        self.assertIn("expected - YYYY-MM-DD", text)
+
+    def test_a_wheel_for_no_glibc_or_without_its_library_fails(self):
+        del self.wheel["cadre/lib/libcadre.so"]
+        self.sdist = self.sdist[1:]
+        self.make_artefacts(tag="linux_x86_64")
+        status, text = self.check()
+        self.assertEqual(status, 1)
+        for part in ("its tag names no glibc", "cadre/lib/libcadre.so is missing", "CMakeLists.txt is missing"):
+            self.assertIn(part, text)
+
+    def test_a_file_that_is_no_wheel_fails(self):
+        self.write(f"dist/cadre_gmm-{self.VERSION}-py3-none-manylinux_2_34_x86_64.whl", "nothing")
+        status, text = self.check()
+        self.assertEqual(status, 1)
+        self.assertIn("can't be read as an artefact", text)
 
 
 if __name__ == "__main__":
