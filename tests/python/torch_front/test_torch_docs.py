@@ -1,4 +1,4 @@
-"""The Python blocks of docs/torch.md, docs/grouped-linear.md and docs/expert-parallel.md run as they are printed; those that use torch.distributed, in two processes."""
+"""The Python blocks of docs/torch.md, docs/grouped-linear.md, docs/expert-parallel.md and docs/fp8.md run as they are printed; those that use torch.distributed, in two processes."""
 
 import os
 import re
@@ -22,7 +22,8 @@ def sections(page):
 
 
 SECTIONS = sections("torch.md")
-ALL = SECTIONS + sections("grouped-linear.md") + sections("expert-parallel.md")
+PAGES = ("grouped-linear.md", "expert-parallel.md", "fp8.md")
+ALL = SECTIONS + [each for page in PAGES for each in sections(page)]
 
 
 def test_the_page_shows_what_it_speaks_of():

@@ -30,6 +30,11 @@ def test_cuda_graph(line):
     assert line in output_of("05_torch_cuda_graph.py")
 
 
+def test_fp8_layer():
+    text = output_of("11_torch_fp8_layer.py")
+    assert text.count("relative error of out 0.0") == 4 and "the loss falls: True" in text
+
+
 def test_host_cost_is_measured(tmp_path):
     """The benchmark beside them, with few calls: it checks each result before it times it."""
     bench, output = EXAMPLES.parent / "bench/torch_host_cost.py", tmp_path / "results.json"
