@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Times a whole MoE layer on a CPU: cadre.torch.moe_mlp beside torch's own compositions and beside its two products alone.
 
-usage: python bench/layer_cpu.py [--shapes qwen3-30b,...] [--tokens 1,16,...] [--dtypes bf16,f32] [--seconds S] [--json FILE]
+usage: python bench/layer_cpu.py [--shapes qwen3-30b,...] [--tokens 1,16,...] [--dtypes bf16,f32] [--seconds S] [--cpu-time]
+                                 [--json FILE]
 
 All are forward passes from expert ids to tokens, on as many threads as torch has (OMP_NUM_THREADS). Contenders take turns,
-in another order each round; a ratio is the median of the rounds' ratios, so that a busy machine slows both sides of it.
+in another order each round; a ratio is the median of the rounds' ratios, so that a busy machine slows both sides of it. On one
+thread --cpu-time leaves out the time that others have.
 
   packed    moe_mlp with weights that pack_weights packed ahead
   grouped   torch's ops around its grouped_mm
@@ -102,26 +104,26 @@ def check(layer, name, limit):
             raise SystemExit(f"{name}: {contender.__name__} differs from the loop by {error:.1e} of its norm")
 
 
-def measure(layer, seconds):
+def measure(layer, seconds, clock):
     """Median times and ratios to the layer's, of rounds in which every contender has its turn."""
     contenders = [layer.layer, layer.packed, layer.grouped, layer.loop, layer.products]
     times = {each.__name__: [] for each in contenders}
     calls = {}
     for each in contenders:
         each()
-        begin = time.perf_counter()
+        begin = clock()
         each()
         # A turn is 5 ms or one call.
-        calls[each] = max(1, int(5e-3 / (time.perf_counter() - begin)))
+        calls[each] = max(1, int(5e-3 / (clock() - begin)))
     end = time.perf_counter() + seconds
     rounds = 0
     while rounds < 5 or time.perf_counter() < end:
         rounds += 1
         for each in contenders[rounds % 5 :] + contenders[: rounds % 5]:
-            begin = time.perf_counter()
+            begin = clock()
             for _ in range(calls[each]):
                 each()
-            times[each.__name__].append((time.perf_counter() - begin) / calls[each])
+            times[each.__name__].append((clock() - begin) / calls[each])
     ours = times["layer"]
     ratios = {
         name: statistics.median(theirs / mine for theirs, mine in zip(each, ours, strict=True))
@@ -137,12 +139,24 @@ def main(arguments=None):
     parser.add_argument("--tokens", default="1,16,64,256,1024")
     parser.add_argument("--dtypes", default="bf16,f32")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each line, at least; five rounds are made anyway")
+    parser.add_argument("--cpu-time", action="store_true", help="count the process's CPU time, on one thread")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args(arguments)
     import torch
 
+    threads = torch.get_num_threads()
+    if options.cpu_time and (threads > 1 or os.environ.get("CADRE_NUM_THREADS") != "1"):
+        parser.error("--cpu-time: set OMP_NUM_THREADS=1 and CADRE_NUM_THREADS=1")
+    clock = time.process_time if options.cpu_time else time.perf_counter
     dtypes = {"bf16": (torch.bfloat16, 2e-2), "f32": (torch.float32, 1e-5)}
     rows = []
+    record = {
+        "command": "python bench/layer_cpu.py " + " ".join(arguments or sys.argv[1:]),
+        "torch": torch.__version__,
+        "threads": threads,
+        "load": os.getloadavg(),
+        "results": rows,
+    }
     with torch.no_grad():
         for name in options.shapes.split(","):
             experts, _, h, i = SHAPES[name]
@@ -151,7 +165,7 @@ def main(arguments=None):
                 for tokens in map(int, options.tokens.split(",")):
                     layer = Layer(torch, weights, tokens, *SHAPES[name])
                     check(layer, name, dtypes[dtype][1])
-                    rounds, seconds, ratios = measure(layer, options.seconds)
+                    rounds, seconds, ratios = measure(layer, options.seconds, clock)
                     rows.append(
                         {"layer": name, "dtype": dtype, "tokens": tokens, "rounds": rounds, "seconds": seconds, "times_the_layer": ratios}
                     )  # fmt: skip
@@ -160,17 +174,10 @@ def main(arguments=None):
                         + ", ".join(f"{each} {ratio:.2f}" for each, ratio in ratios.items()),
                         flush=True,
                     )
-    if options.json:
-        record = {
-            "command": "python bench/layer_cpu.py " + " ".join(arguments or sys.argv[1:]),
-            "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
-            "load": os.getloadavg(),
-            "results": rows,
-        }
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(record, file, indent=1)
-            file.write("\n")
+                    if options.json:
+                        with open(options.json, "w", encoding="utf-8") as file:
+                            json.dump(record, file, indent=1)
+                            file.write("\n")
     return 0
 
 
