@@ -235,3 +235,13 @@ def test_a_trace_shows_every_turn_and_the_ops_of_one_call(capsys, tmp_path, fron
 def test_a_trace_that_can_not_be_written_is_two_before_anything_runs(capsys, tmp_path):
     code, out, err = run(capsys, *SMALL, "--trace", str(tmp_path / "nowhere" / "trace.json"))
     assert (code, out) == (2, "") and "--trace = " in err and "a folder that exists" in err
+
+
+def test_a_report_is_a_page_of_the_answer_beside_its_results(capsys, tmp_path):
+    code, out, _ = run(capsys, *SMALL, "--front", "numpy", "--report", str(tmp_path / "mine.html"))
+    row = json.loads((tmp_path / "mine.json").read_text())["results"][0]
+    page = (tmp_path / "mine.html").read_text()
+    assert code == 0 and f"To look at: {tmp_path / 'mine.html'}" in out
+    assert "mine.json" in page and row["shape"] in page and page.count('class="bars"') == 1
+    code, out, err = run(capsys, *SMALL, "--report", str(tmp_path / "nowhere" / "mine.html"))
+    assert (code, out) == (2, "") and "--report = " in err

@@ -121,6 +121,9 @@ def test_text_of_a_file_is_not_markup(tmp_path):
         ('{"schema": 7, "results": []}', "schema 7"),
         ('{"results": [{}]}', "schema is missing"),
         ('{"schema": 2, "results": [{"median_s": 1.0}]}', "a row that can't be read"),
+        ('{"schema": 2, "results": [{"op": "gmm", "median_s": "1 ms"}]}', "median_s = '1 ms', expected a number"),
+        ('{"schema": 2, "results": [{"op": "gmm", "median_s": 1, "rivals": {"a": NaN}}]}', "median_s = nan, expected"),
+        ('{"schema": 2, "results": [{}]}', "no row that a figure could show"),
     ],
 )
 def test_a_file_of_another_kind_is_two_and_lists_what_is_known(tmp_path, capsys, content, message):

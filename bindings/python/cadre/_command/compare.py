@@ -51,6 +51,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--seconds", type=_number(1, False), default=40.0, help="for all measurements; default: %(default)g"
     )
+    parser.add_argument("--report", metavar="FILE", help="also write the answer as a page, FILE.html")
     parser.add_argument("--trace", metavar="FILE", help="also write what ran when, for ui.perfetto.dev")
     parser.add_argument("--json", action="store_true", help="print one JSON object, which python -m cadre.report reads")
 
@@ -211,6 +212,16 @@ def _document(options, device, rows, left_out, notes):
     }
 
 
+def _write_report(target, document):
+    """Writes the page, and beside it the results that it was made of. Returns the page's file."""
+    from .. import report
+
+    results, page = target.with_suffix(".json"), target.with_suffix(".html")
+    results.write_text(document + "\n", encoding="utf-8")
+    page.write_text(report.page([report.read(results)], title="cadre compare"), encoding="utf-8")
+    return page
+
+
 def run(options):
     layers = [models.named(word) for word in options.model or ["qwen3-30b"]]
     if options.dtype:
@@ -218,8 +229,9 @@ def run(options):
     from .._library import backends
     from .._library import version as cadre_version
 
-    if options.trace and not Path(options.trace).parent.is_dir():
-        raise ValueError(f"--trace = {options.trace}, expected a file in a folder that exists")
+    for option, file in (("--trace", options.trace), ("--report", options.report)):
+        if file and not Path(file).parent.is_dir():
+            raise ValueError(f"{option} = {file}, expected a file in a folder that exists")
     device, notes = _device(options, backends())
     busy = clock.share_of_others() if device == "cpu" else 0.0
     if busy > 0.1:
@@ -243,8 +255,11 @@ def run(options):
     notes += [f"{row['shape']}, {FRONTS[row['front']].NAME}: {row['cut']}." for row in rows if "cut" in row]
     if trace:
         trace.write(options.trace, {"command": " ".join(["cadre", *sys.argv[1:]]), "cadre": cadre_version})
+    document = json.dumps(_document(options, device, rows, left_out, notes), indent=1)
+    if options.report and rows:
+        notes.append(f"To look at: {_write_report(Path(options.report), document)}")
     if options.json:
-        print(json.dumps(_document(options, device, rows, left_out, notes), indent=1))
+        print(document)
         return 0 if rows else NOT_AVAILABLE
     for row in rows:
         print(sentence(row, FRONTS[row["front"]].NAME))

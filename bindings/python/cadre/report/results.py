@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import re
 from pathlib import Path
 
@@ -94,9 +95,12 @@ def read(name):
     if not is_layers and document.get("schema") != 2:
         raise UnknownResults(name, f"schema {document.get('schema', 'is missing')}")
     try:
-        return _file_of(str(name), document, results, is_layers)
+        file = _file_of(str(name), document, results, is_layers)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnknownResults(name, f"a row that can't be read ({type(error).__name__}: {error})") from None
+    if not (file.rows or file.layers or file.schedules):
+        raise UnknownResults(name, "no row that a figure could show")
+    return file
 
 
 def _file_of(name, document, results, is_layers):
@@ -128,7 +132,10 @@ def _device(document):
 
 
 def _seconds(entry):
-    return entry["median_s"] if isinstance(entry, dict) else float(entry)
+    seconds = entry["median_s"] if isinstance(entry, dict) else entry
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
+        raise ValueError(f"median_s = {seconds!r}, expected a number of seconds")
+    return float(seconds)
 
 
 def _row(name, device, row):
@@ -148,7 +155,7 @@ def _row(name, device, row):
         shape=shape,
         dtype=_SHORT.get(row.get("dtype", ""), row.get("dtype", "")),
         condition=condition,
-        seconds=row["median_s"],
+        seconds=_seconds(row),
         m=m,
         k=row.get("k"),
         n=row.get("n"),
