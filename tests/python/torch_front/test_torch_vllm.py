@@ -1,7 +1,9 @@
-"""cadre.torch.integrations.vllm: against the protocol of vLLM's experts (vllm_protocol.py). Not run against the real package,
-which has no build for a CPU here."""
+"""cadre.torch.integrations.vllm: against the protocol of vLLM's experts (vllm_protocol.py), and inside vLLM where it is
+installed, or its sources are on the path (vllm_cases.py). Its wheel brings another torch, so no suite installs it."""
 
+import importlib.util
 import inspect
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -197,14 +199,27 @@ def test_what_it_cannot_do_is_refused_by_name(vllm, masked):
             call(layer, *rest)
 
 
+VLLM = importlib.util.find_spec("vllm") is not None
+
+
+@pytest.mark.skipif(not VLLM, reason="vllm is not installed: with its sources and what they import on PYTHONPATH this runs")
+@pytest.mark.parametrize("what", ["compute", "choose"])
+def test_inside_vllm_it_is_chosen_and_computes(what):
+    here = Path(__file__).resolve().parent
+    code = f"import sys; sys.path.insert(0, {str(here)!r}); import vllm_cases; vllm_cases.{what}()"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True,
+                          env={**os.environ, "VLLM_TARGET_DEVICE": "cpu"})  # fmt: skip
+    assert done.stdout.endswith("held\n"), done.stdout[-500:] + done.stderr[-3000:]
+
+
+@pytest.mark.skipif(VLLM, reason="vllm is installed")
 def test_without_vllm_the_error_says_what_to_install():
-    if "vllm" in sys.modules:
-        pytest.skip("vllm is installed")
     integration.experts_classes.cache_clear()
     with pytest.raises(ImportError, match="integrations.vllm: .* is not here: pip install vllm"):
         integration.register()
 
 
+@pytest.mark.skipif(VLLM, reason="vllm is installed")
 def test_the_example_says_what_it_needs():
     example = Path(__file__).resolve().parents[3] / "examples/14_vllm.py"
     done = subprocess.run([sys.executable, str(example)], check=False, capture_output=True, text=True)

@@ -3,7 +3,7 @@
     VLLM_PLUGINS=cadre vllm serve ...
 
 Weights w1 [e, 2n, k] and w2 [e, k, n] are taken as vLLM has them. A token's bits don't depend on the batch, so both classes say
-that they are batch-invariant. Written against vLLM's interface (a014e35f38c, August 2026) and not run against the real package.
+that they are batch-invariant. Run inside vLLM's Python sources (a014e35f38c, August 2026) on a CPU, never in vLLM on a GPU.
 """
 
 from __future__ import annotations
