@@ -93,6 +93,14 @@ std::string to_string(const Case& c) {
   if (c.bias == Presence::kList) out += " list";
   if (c.bias_scale) out += text(", bias_scale ", name_of(c.scale_dtype));
   if (c.row_scale) out += text(", row_scale ", name_of(c.scale_dtype));
+  if (c.lhs_mode != ScaleMode::kNone) {
+    out += text(", scales ", name_of(c.lhs_mode), " x ", name_of(c.rhs_mode));
+    if (c.e8m0_scales) out += " e8m0";
+    if (c.one_scale_for_all) out += " one for all";
+    if (c.lhs_square_blocks) out += " square";
+    if (c.nan_scales) out += " with NaN";
+    if (c.lhs_scales_layout.form == Placement::kList) out += " list";
+  }
   if (c.activation.kind != ActivationKind::kNone) {
     out += text(", activation ", static_cast<int>(c.activation.kind));
     if (c.activation.layout == GateLayout::kInterleaved) out += " interleaved";
@@ -110,7 +118,8 @@ std::string to_string(const Case& c) {
   if (c.nan_group >= 0) out += text(", nan in group ", c.nan_group);
   out += describe("lhs", c.lhs_layout) + describe("rhs", c.rhs_layout) +
          describe("out", c.out_layout) + describe("c", c.c_layout) +
-         describe("bias", c.bias_layout);
+         describe("bias", c.bias_layout) + describe("lhs.scales", c.lhs_scales_layout) +
+         describe("rhs.scales", c.rhs_scales_layout);
   return out;
 }
 

@@ -73,6 +73,14 @@ struct Case {
   bool bias_scale = false;
   bool row_scale = false;
   DType scale_dtype = DType::kF32;
+  /// Of FP8 operands. Those of tgmm are column-wise copies in every mode but kTensor.
+  ScaleMode lhs_mode = ScaleMode::kNone;
+  ScaleMode rhs_mode = ScaleMode::kNone;
+  bool e8m0_scales = false;        ///< kBlock128; those of kMx always are
+  bool one_scale_for_all = false;  ///< kTensor: of the weights of all groups
+  bool nan_scales = false;         ///< one in 64 is NaN
+  bool lhs_square_blocks = false;  ///< grouped_gemm, kBlock128: 128 x 128, as rhs has
+  Layout lhs_scales_layout{.form = Placement::kRows}, rhs_scales_layout{};
   Activation activation{};     ///< gmm alone, with out as rows and without C
   bool preactivation = false;  ///< written beside out
   Tail tail = Tail::kZero;
@@ -94,6 +102,10 @@ struct Case {
   bool packed_weights = false;  ///< gmm on a CPU: with weights packed ahead
   std::string kernel{};         ///< pinned; empty: the library chooses
 
+  /// The operand is a column-wise copy.
+  bool columns(ScaleMode mode) const {
+    return op == Op::kTgmm && mode != ScaleMode::kNone && mode != ScaleMode::kTensor;
+  }
   int64_t local_groups() const;
   /// Columns of the result.
   int64_t out_cols() const { return n / activation.columns(); }

@@ -38,6 +38,17 @@ GroupedTensor bias_of(const CaseData& data) {
   return data.bias ? data.bias->tensor() : GroupedTensor{};
 }
 
+Scales scales_of(const std::optional<ScaleData>& scales) {
+  return scales ? scales->scales() : Scales{};
+}
+
+ScaledTensor rows_of(const PlacedTensor& tensor, const std::optional<ScaleData>& scales,
+                     const std::vector<int64_t>& columns) {
+  ScaledTensor rows(tensor.matrix_view(), scales_of(scales));
+  rows.columns = !columns.empty();
+  return rows;
+}
+
 /// What the products share.
 struct Factors {
   Factors(const Case& c, const CaseData& data)
@@ -62,8 +73,8 @@ CallOptions options_of(const Case& c) {
 
 GmmArgs gmm_args(const Case& c, const CaseData& data) {
   const Factors factors(c, data);
-  return {.lhs = data.lhs->matrix_view(),
-          .rhs = data.rhs->tensor(),
+  return {.lhs = rows_of(*data.lhs, data.lhs_scales, {}),
+          .rhs = {data.rhs->tensor(), scales_of(data.rhs_scales)},
           .group_sizes = data.sizes->sizes(),
           .out = data.out->tensor(most_rows(c)),
           .lhs_rows = view(data.lhs_index),
@@ -84,8 +95,8 @@ GmmArgs gmm_args(const Case& c, const CaseData& data) {
 
 TgmmArgs tgmm_args(const Case& c, const CaseData& data) {
   const Factors factors(c, data);
-  return {.lhs = data.lhs->matrix_view(),
-          .rhs = data.rhs->matrix_view(),
+  return {.lhs = rows_of(*data.lhs, data.lhs_scales, data.lhs_columns),
+          .rhs = rows_of(*data.rhs, data.rhs_scales, data.rhs_columns),
           .group_sizes = data.sizes->sizes(),
           .out = data.out->tensor(),
           .lhs_rows = view(data.lhs_index),
@@ -100,8 +111,8 @@ TgmmArgs tgmm_args(const Case& c, const CaseData& data) {
 
 GroupedGemmArgs grouped_gemm_args(const Case& c, const CaseData& data) {
   const Factors factors(c, data);
-  return {.a = data.lhs->tensor(),
-          .b = data.rhs->tensor(),
+  return {.a = {data.lhs->tensor(), scales_of(data.lhs_scales)},
+          .b = {data.rhs->tensor(), scales_of(data.rhs_scales)},
           .c = factors.c_tensor,
           .d = data.out->tensor(),
           .transa = c.transpose_lhs,

@@ -12,7 +12,10 @@ namespace {
 double random_value(DType dtype, Random& random, bool large) {
   if (dtype == DType::kI8) return static_cast<double>(random.between(large ? 120 : -128, 127));
   if (dtype == DType::kI32) return static_cast<double>(random.between(INT32_MIN, INT32_MAX));
-  return random.uniform(-1, 1);
+  if (!is_fp8(dtype)) return random.uniform(-1, 1);
+  // Zeros, subnormals of either type, and numbers whose sums overflow none.
+  if (random.chance(0.1)) return random.chance(0.5) ? 0.0 : random.uniform(-0x1p-7, 0x1p-7);
+  return random.chance(0.1) ? random.uniform(-0x1p-15, 0x1p-15) : random.uniform(-6, 6);
 }
 
 /// Makes the operands of one Case.
@@ -33,6 +36,7 @@ class Filler {
       make_ragged();
     }
     fill_c();
+    make_scales();
     plant_nan();
     return std::move(data_);
   }
@@ -113,8 +117,12 @@ class Filler {
     }
     Layout rows = c_.lhs_layout;
     rows.form = Placement::kRows;
-    make_rows(data_.lhs, data_.lhs_index, c_.lhs, c_.op == Op::kBiasGrad ? c_.n : c_.k, c_.lhs_rows,
-              rows);
+    if (c_.columns(c_.lhs_mode)) {
+      make_columns(data_.lhs, data_.lhs_columns, c_.lhs, c_.k, rows);
+    } else {
+      make_rows(data_.lhs, data_.lhs_index, c_.lhs, c_.op == Op::kBiasGrad ? c_.n : c_.k,
+                c_.lhs_rows, rows);
+    }
     if (c_.op == Op::kGmm) make_gmm();
     if (c_.op == Op::kTgmm) make_tgmm();
     if (c_.op == Op::kBiasGrad) make_bias_grad();
@@ -128,6 +136,35 @@ class Filler {
     }
     if (c_.bias_scale) make_row_vector(data_.bias_scale);
     if (c_.row_scale) make_row_vector(data_.row_scale);
+  }
+
+  /// The transposed copy that quantize writes: [cols, capacity].
+  void make_columns(std::optional<PlacedTensor>& slot, std::vector<int64_t>& columns, DType dtype,
+                    int64_t cols, const Layout& layout) {
+    const auto num_groups = static_cast<int64_t>(c_.group_sizes.size());
+    emplace(slot, dtype, {{cols, column_capacity(c_.m, num_groups)}}, layout);
+    columns.assign(static_cast<size_t>(c_.m), -1);
+    int64_t column = 0, row = 0;
+    for (int64_t group = 0; group < num_groups; ++group) {
+      const int64_t rows = c_.group_sizes[static_cast<size_t>(group)];
+      const int64_t room = (rows + kColumnAlignment - 1) / kColumnAlignment * kColumnAlignment;
+      const int64_t local = group - c_.group_offset;
+      for (int64_t i = 0; i < room && local >= 0 && local < groups_; ++i) {
+        if (i < rows) columns[static_cast<size_t>(row + i)] = column + i;
+        for (int64_t col = 0; col < cols; ++col) {
+          slot->set(0, col, column + i,
+                    i < rows ? random_value(dtype, random_, c_.large_values) : 0.0);
+        }
+      }
+      column += room;
+      row += rows;
+    }
+  }
+
+  void make_scales() {
+    if (c_.lhs_mode == ScaleMode::kNone) return;
+    data_.lhs_scales.emplace(c_, ScaleData::Operand::kLhs, memory_, index_memory_, random_);
+    data_.rhs_scales.emplace(c_, ScaleData::Operand::kRhs, memory_, index_memory_, random_);
   }
 
   /// An operand of one row for each of the product, or of `by_index` rows that an index picks from.
@@ -177,7 +214,11 @@ class Filler {
   void make_tgmm() {
     Layout rows = c_.rhs_layout;
     rows.form = Placement::kRows;
-    make_rows(data_.rhs, data_.rhs_index, c_.rhs, c_.n, c_.rhs_rows, rows);
+    if (c_.columns(c_.rhs_mode)) {
+      make_columns(data_.rhs, data_.rhs_columns, c_.rhs, c_.n, rows);
+    } else {
+      make_rows(data_.rhs, data_.rhs_index, c_.rhs, c_.n, c_.rhs_rows, rows);
+    }
     make_results(Shapes(static_cast<size_t>(groups_), {c_.k, c_.n}), {c_.k, c_.n});
   }
 
@@ -234,10 +275,13 @@ class Filler {
     const int64_t begin = ragged ? c_.group_begin(c_.nan_group) : 0;
     const int64_t rows = ragged ? c_.group_rows(c_.nan_group)
                                 : data_.lhs->shapes()[static_cast<size_t>(matrix)].rows;
-    const int64_t cols = data_.lhs->shapes()[static_cast<size_t>(matrix)].cols;
+    const MatrixShape shape = data_.lhs->shapes()[static_cast<size_t>(matrix)];
+    const bool columns = !data_.lhs_columns.empty();
     for (int64_t row = begin; row < begin + rows; ++row) {
-      for (int64_t col = 0; col < cols; ++col) {
-        data_.lhs->set(matrix, row, col, std::numeric_limits<double>::quiet_NaN());
+      for (int64_t col = 0; col < (columns ? shape.rows : shape.cols); ++col) {
+        const int64_t column = columns ? data_.lhs_columns[static_cast<size_t>(row)] : col;
+        data_.lhs->set(matrix, columns ? col : row, column,
+                       std::numeric_limits<double>::quiet_NaN());
       }
     }
   }
@@ -256,14 +300,35 @@ double CaseData::alpha_of(int64_t group) const {
   return alpha_values ? alpha_values->before(0, 0, group) : alpha;
 }
 
+namespace {
+
+double value_of(const PlacedTensor& tensor, const std::optional<IndexMatrix>& index,
+                const std::vector<int64_t>& columns, const int64_t (&at)[3]) {
+  const auto [matrix, row, col] = at;
+  if (!columns.empty()) return tensor.before(matrix, col, columns[static_cast<size_t>(row)]);
+  const int64_t from = index ? index->before(row, 0) : row;
+  return from < 0 ? 0.0 : tensor.before(matrix, from, col);
+}
+
+}  // namespace
+
 double CaseData::lhs_value(int64_t matrix, int64_t row, int64_t col) const {
-  const int64_t from = lhs_index ? lhs_index->before(row, 0) : row;
-  return from < 0 ? 0.0 : lhs->before(matrix, from, col);
+  return value_of(*lhs, lhs_index, lhs_columns, {matrix, row, col});
 }
 
 double CaseData::rhs_value(int64_t matrix, int64_t row, int64_t col) const {
-  const int64_t from = rhs_index ? rhs_index->before(row, 0) : row;
-  return from < 0 ? 0.0 : rhs->before(matrix, from, col);
+  return value_of(*rhs, rhs_index, rhs_columns, {matrix, row, col});
+}
+
+double CaseData::lhs_scale(int64_t group, int64_t outer, int64_t inner) const {
+  if (!lhs_scales) return 1;
+  const bool by_index = lhs_scales->is_of_rows() && lhs_index;
+  const int64_t from = by_index ? lhs_index->before(outer, 0) : outer;
+  return from < 0 ? 1.0 : lhs_scales->value(group, from, inner);
+}
+
+double CaseData::rhs_scale(int64_t group, int64_t outer, int64_t inner) const {
+  return rhs_scales ? rhs_scales->value(group, outer, inner) : 1.0;
 }
 
 double CaseData::beta_of(int64_t group) const {
@@ -278,6 +343,9 @@ void CaseData::upload() {
   for (auto* index : {&lhs_index, &rhs_index}) {
     if (*index) (*index)->upload();
   }
+  for (auto* scales : {&lhs_scales, &rhs_scales}) {
+    if (*scales) (*scales)->tensor().upload();
+  }
 }
 
 void CaseData::download() {
@@ -287,6 +355,9 @@ void CaseData::download() {
   }
   for (auto* index : {&lhs_index, &rhs_index}) {
     if (*index) (*index)->download();
+  }
+  for (auto* scales : {&lhs_scales, &rhs_scales}) {
+    if (*scales) (*scales)->tensor().download();
   }
 }
 
@@ -306,6 +377,8 @@ std::vector<std::string> CaseData::changed_inputs() const {
   look("row_scale", row_scale);
   look("alpha", alpha_values);
   look("beta", beta_values);
+  if (lhs_scales && !lhs_scales->tensor().unchanged()) changed.emplace_back("lhs.scales changed");
+  if (rhs_scales && !rhs_scales->tensor().unchanged()) changed.emplace_back("rhs.scales changed");
   if (lhs_index && !lhs_index->unchanged()) changed.emplace_back("lhs_rows changed");
   if (rhs_index && !rhs_index->unchanged()) changed.emplace_back("rhs_rows changed");
   return changed;

@@ -31,7 +31,8 @@ Memory& host_memory() {
 }
 
 std::byte poison_of(DType dtype) {
-  return is_float(dtype) || is_fp8(dtype) ? std::byte{0xff} : std::byte{0xa5};
+  return is_float(dtype) || is_fp8(dtype) || dtype == DType::kE8M0 ? std::byte{0xff}
+                                                                   : std::byte{0xa5};
 }
 
 GuardedBuffer::GuardedBuffer(Memory& memory, size_t size_bytes, std::byte fill)

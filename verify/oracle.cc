@@ -11,6 +11,10 @@ namespace {
 /// with it, and the narrowing of scalars and scales to the type of the computation (1 or 2).
 constexpr int64_t kEpilogueOperations = 8;
 
+/// With scales: each of both, and two more where the sum is one of sums of blocks: those of a block
+/// go through as many roundings as it has terms, then through one for each block that follows.
+constexpr int64_t kScaleOperations = 4;
+
 struct Sum {
   double value = 0;
   double magnitude = 0;  ///< of the terms' absolute values
@@ -79,12 +83,15 @@ double wrapped(double exact) {
 Expected expected_product(const Case& c, const CaseData& data, int64_t group, int64_t row,
                           int64_t col) {
   const Terms t = terms_of(c, group, row, col);
+  const int64_t scaled_row = c.op == Op::kGmm ? c.group_begin(group) + row : row;
   Sum acc;
   for (int64_t i = 0; i < t.count; ++i) {
+    const double scale = data.lhs_scale(group, scaled_row, i) * data.rhs_scale(group, col, i);
     acc.add(data.lhs_value(t.lhs_matrix, t.lhs_row + i * t.lhs_row_step,
                            t.lhs_col + i * t.lhs_col_step) *
             data.rhs_value(t.rhs_matrix, t.rhs_row + i * t.rhs_row_step,
-                           t.rhs_col + i * t.rhs_col_step));
+                           t.rhs_col + i * t.rhs_col_step) *
+            scale);
   }
   const bool both_int8 = c.lhs == DType::kI8 && c.rhs == DType::kI8;
   if (both_int8) {
@@ -115,7 +122,8 @@ Expected expected_product(const Case& c, const CaseData& data, int64_t group, in
   result.value *= scale;
   result.magnitude *= std::fabs(scale);
   if (beta != 0) result.add(beta * data.c_tensor().before(c_matrix, c_row, col));
-  const int64_t operations = kEpilogueOperations + (both_int8 ? 0 : t.count);
+  const int64_t of_scales = c.lhs_mode == ScaleMode::kNone ? 0 : kScaleOperations;
+  const int64_t operations = kEpilogueOperations + of_scales + (both_int8 ? 0 : t.count);
   return {result.value, rounding_bound(compute_of(c), operations, result.magnitude) +
                             narrowing * std::fabs(scale)};
 }

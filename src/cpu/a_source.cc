@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cpu/row_gather.h"
+#include "plan/group_offsets.h"
 
 namespace cadre::cpu {
 
@@ -31,6 +32,15 @@ void ASource::pack_turned(int64_t row, int64_t rows, int64_t k, char* dst,
                   {0, first_row_ + row + done, k, std::min<int64_t>(kernel_.nr, rows - done)},
                   dst + done / kernel_.nr * panel_bytes,
                   done + int64_t{2} * kernel_.nr <= rows ? next_bytes : 0);
+  }
+}
+
+void ASource::scales(int64_t row, int64_t rows, int64_t inner, float* to) const {
+  const RowIndex& index = item_.a_rows;
+  for (int64_t i = 0; i < rows; ++i) {
+    int64_t at = first_row_ + row + i;
+    if (index.given()) at = plan::read_index(index.data, index.dtype, at * index.stride);
+    to[i] = at < 0 ? 1.0f : scale_factor(item_.a_scales, at / item_.a_scales.outer_block, inner);
   }
 }
 

@@ -20,6 +20,8 @@ class ASource {
   void pack(int64_t row, int64_t rows, int64_t k0, int64_t k, char* dst) const;
   /// The same rows as panels of columns of the transpose, each panel_bytes long.
   void pack_turned(int64_t row, int64_t rows, int64_t k, char* dst, int64_t panel_bytes) const;
+  /// The scales of rows and of one block of inner values.
+  void scales(int64_t row, int64_t rows, int64_t inner, float* to) const;
   /// Their memory, where it has one stride.
   PrefetchWalk walk(int64_t row, int64_t rows, int64_t k0, int64_t k) const;
 

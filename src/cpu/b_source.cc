@@ -5,14 +5,32 @@ namespace cadre::cpu {
 
 BSource::BSource(const WorkUnit& unit, const GemmKernel& kernel)
     : kernel_(kernel),
+      scales_(unit.item->b_scales),
       b_(part(unit.item->b, 0, unit.n_begin)),
       index_(unit.item->b_rows),
       packed_(unit.packed),
       cols_(unit.n_end - unit.n_begin),
+      first_col_(unit.n_begin),
       first_panel_(unit.n_begin / kernel.nr),
       half_cols_(unit.item->is_paired() ? unit.item->result_cols() : 0),
       resident_(unit.resident),
-      column_rows_(unit.resident && lies_in_columns() && takes_dtype() ? kernel.column_rows : 0) {}
+      column_rows_(unit.resident && lies_in_columns() && takes_dtype() && columns_are_of_one_scale()
+                       ? kernel.column_rows
+                       : 0) {}
+
+void BSource::scales(int64_t panel, int64_t panels, int64_t inner, float* to) const {
+  const int64_t block = scales_.outer_block;
+  for (int64_t i = panel; i < panel + panels; ++i) {
+    const int64_t first = first_col_ + column_of(i);
+    const int64_t end = first + panel_cols(i);
+    for (int64_t col = first; col < end;) {
+      const int64_t same_end = std::min((col / block + 1) * block, end);
+      const float scale = scale_factor(scales_, col / block, inner);
+      for (; col < same_end; ++col) *to++ = scale;
+    }
+    for (int64_t col = end; col < first + kernel_.nr; ++col) *to++ = 0.0f;
+  }
+}
 
 bool BSource::reads_in_place(int64_t k, int64_t tiles) const {
   if (column_rows_ > 0) return k % kernel_.column_k == 0;

@@ -74,6 +74,9 @@ class BSource {
     pack_panel_of(kernel_, b_, index_, {}, {k0, column_of(panel), k, panel_cols(panel)}, dst,
                   ahead_bytes);
   }
+  /// The scales of the columns of some panels and of one block of inner values, zeros behind the
+  /// last column.
+  void scales(int64_t panel, int64_t panels, int64_t inner, float* to) const;
   /// Panels from [k0, panel] on, for a row tile to read where they lie and, given memory, to leave
   /// behind packed.
   void point_at(int64_t k0, int64_t panel, char* packed, TileArgs* args) const;
@@ -89,16 +92,21 @@ class BSource {
   }
   /// In memory of the caller, rows of B one stride apart.
   bool is_strided() const { return !is_packed() && !index_.given(); }
+  /// Vectors along k hold values of one scale.
+  bool columns_are_of_one_scale() const {
+    return plan::inner_block_of(scales_.mode) % kernel_.column_k == 0;
+  }
   bool takes_dtype() const {
     return b_.dtype == kernel_.source_dtype ||
            (kernel_.widened_dtypes >> static_cast<int>(b_.dtype) & 1) != 0;
   }
 
   const GemmKernel& kernel_;
+  const ScaleRef& scales_;
   MatrixRef b_;
   const RowIndex& index_;
   const PackedMatrix* packed_;
-  int64_t cols_, first_panel_;
+  int64_t cols_, first_col_, first_panel_;
   int64_t half_cols_;  ///< from a gate to what it gates, or 0
   bool resident_;
   int64_t column_rows_;

@@ -27,7 +27,9 @@ BlockCut::BlockCut(const Unit& unit) : unit_(unit) {
     k_block = b.packed_k_block();
     k_blocks = std::max<int64_t>(ceil_div(k, k_block), 1);
   } else {
-    const int64_t step = std::max<int64_t>(int64_t{16} * kernel.granule_k, kernel.k_step);
+    // Powers of two; a block of scales isn't cut.
+    const int64_t step = std::max<int64_t>(
+        {int64_t{16} * kernel.granule_k, int64_t{kernel.k_step}, unit.sums.block_k()});
     int64_t most_k = fits ? blocking.kept_k_block : blocking.k_block;
     // Rows of B as it lies share few sets of L2 and, where a granule takes several of them, fill
     // these with a panel of a whole block. Blocks with as many rows as a whole one has granules

@@ -44,10 +44,6 @@ class CpuBackend final : public plan::Backend {
     if (problem.device.kind != DeviceKind::kCpu) {
       return Status::unsupported("takes tensors in host memory alone");
     }
-    const bool fp8 = is_fp8(problem.lhs.dtype) || is_fp8(problem.rhs.dtype);
-    if (fp8 && !plan::is_row_op(problem.op)) {
-      return Status::unsupported("takes no fp8 operands");
-    }
     std::string_view wanted = context.isa;
     if (pinned) {
       wanted = pinned;

@@ -48,6 +48,10 @@ struct ScaleRef {
   bool given() const { return data != nullptr; }
 };
 
+/// The scale of outer indices that share number `outer_block`, and of inner block `inner`, exactly.
+/// An infinite one counts as NaN: times sums that aren't all of one sign it is that.
+float scale_factor(const ScaleRef& scales, int64_t outer_block, int64_t inner);
+
 /// What is made of finished sums before they are rounded into D: nothing where the kind is kNone.
 struct ActivationStep {
   Activation activation{};

@@ -131,6 +131,14 @@ std::string_view name_of(Isa isa) {
   return "unknown";
 }
 
+bool has_vbmi() {
+#if defined(CADRE_HAVE_AVX512_FP8)
+  return __builtin_cpu_supports("avx512vbmi") != 0;
+#else
+  return false;
+#endif
+}
+
 const std::vector<Isa>& available_isas() {
   static const std::vector<Isa> kFound = detect();
   return kFound;

@@ -25,6 +25,10 @@ inline constexpr size_t kIsas = static_cast<size_t>(Isa::kAmx) + 1;
 /// "scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"
 std::string_view name_of(Isa isa);
 
+/// AVX512_VBMI beside an instruction set from kAvx512Bf16 on, and kernels for both in this build:
+/// all processors with AVX512_BF16 but one family have it.
+bool has_vbmi();
+
 /// What this build and this machine (processor and operating system) both have, in ascending order.
 /// Never empty.
 const std::vector<Isa>& available_isas();

@@ -23,6 +23,7 @@ Unit::Unit(const WorkUnit& unit, const GemmPlan& plan)
       k(unit.item->k),
       a(unit, kernel),
       b(unit, kernel),
+      sums(unit, kernel, a, b),
       rows(unit.m_end - unit.m_begin, kernel.mr, b.column_rows()),
       out(unit, kernel, b.column_rows() == 0) {}
 

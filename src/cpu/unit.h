@@ -13,6 +13,7 @@
 #include "cpu/a_source.h"
 #include "cpu/b_source.h"
 #include "cpu/panel_sizes.h"
+#include "cpu/scaled_sums.h"
 #include "cpu/unit_output.h"
 #include "cpu/work_units.h"
 
@@ -54,6 +55,7 @@ struct Unit {
   int64_t k;
   ASource a;
   BSource b;
+  ScaledSums sums;
   RowTiles rows;
   UnitOutput out;
 

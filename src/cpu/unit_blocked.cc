@@ -89,19 +89,23 @@ bool BlockedUnit::run() {
   const int64_t sizes[] = {
       cut_.keeps_a ? cut_.k_blocks * rows.rows() * a_row_bytes(kernel) : a_tile_bytes(kernel),
       b.is_packed() ? 0 : block_bytes * (cut_.packs_beside ? 2 : 1),
-      gate_bytes_ + acc_bytes * (cut_.k_blocks > 1 ? rows.count() : 1), out.bias_bytes(),
-      a.gather_bytes(kernel.mr, cut_.k_block)};
+      gate_bytes_ + acc_bytes * (cut_.k_blocks > 1 ? rows.count() : 1),
+      out.bias_bytes(),
+      a.gather_bytes(kernel.mr, cut_.k_block),
+      sums.scratch_bytes(cut_.k_block, cut_.block_panels)};
   char* parts[std::size(sizes)];
   if (!take_scratch(sizes, parts)) return false;
   a_memory_ = parts[0], acc_ = parts[2];
   out.widen_bias(parts[3]);
   if (sizes[4] > 0) a.gather_in(parts[4]);
+  sums.use(parts[5], cut_.block_panels);
 
   char* packed = parts[1];
   char* other = packed + (cut_.packs_beside ? block_bytes : 0);
   Beside beside;
   for (int64_t index = 0; index < cut_.n_blocks * cut_.k_blocks; ++index) {
     const Block block = cut_.block_at(index), next = cut_.block_at(index + 1);
+    sums.prepare({block.k0, block.k}, block.panel, block.panels);
     if (takes_panels_in_turn(block)) {
       multiply_by_panels(block, next, packed);
       continue;
@@ -242,7 +246,7 @@ void BlockedUnit::multiply_panels(TileArgs args, const Block& block, int64_t til
     some.panels = to - from;
     some.prefetch = prefetch;
     if (block.last) out.point_at(rows.begin(tile), block.panel + from, &some);
-    kernel.multiply(some);
+    sums.multiply(some, {block.k0, block.k}, rows.begin(tile), block.panel + from);
   };
   // A cut-off last panel can't be stored as it is.
   const bool stores = out.is_plain() && block.last;
@@ -332,7 +336,7 @@ void BlockedUnit::multiply_panel(const Block& block, int64_t index, const char* 
     args.a_surplus = surplus_of(a_at(block, tile));
     args.acc = acc_at(block, tile) + index * acc_tile_bytes(kernel);
     if (stored) args.out = first_out + rows.begin(tile) * args.out_row_bytes;
-    kernel.multiply(args);
+    sums.multiply(args, {block.k0, block.k}, rows.begin(tile), block.panel + index);
     if (!finishes(block) || stored) continue;
     const char* const gate = gate_at(block, tile);
     out.finish({.row = rows.begin(tile),

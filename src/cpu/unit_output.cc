@@ -18,8 +18,8 @@ VectorRef part(const VectorRef& vector, int64_t first) {
 
 /// Nothing is left to do to the sums but to store them, rounded where multiply can.
 bool stores_sums_as_they_are(const GemmItem& item, const GemmKernel& kernel, bool may_round) {
-  return !item.activates() && item.alpha == 1 && item.beta == 0 && !item.bias.data &&
-         !item.row_scale.data &&
+  return !item.activates() && !item.a_scales.given() && item.alpha == 1 && item.beta == 0 &&
+         !item.bias.data && !item.row_scale.data &&
          (item.d.dtype == kernel.acc_dtype ||
           (may_round && item.d.dtype == kernel.rounded_dtype)) &&
          item.d.col_stride == 1 &&

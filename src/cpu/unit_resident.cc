@@ -43,7 +43,7 @@ class ResidentUnit : Unit {
   PrefetchWalk next_rows(const Part& part, int64_t k0, int64_t k_count, int64_t k_end,
                          int64_t panel, TileArgs* args) const;
   bool is_one_stream(int64_t panels) const;
-  void multiply_part(int64_t k0, int64_t k_count, int64_t tile, TileArgs* args) const;
+  void multiply_part(KRange k_range, int64_t tile, int64_t panel, TileArgs* args) const;
 
   bool streams_in_order() const {
     return kernel.tuning.streams_in_order && threads <= kThreadsInOrder;
@@ -60,18 +60,23 @@ bool ResidentUnit::run() {
   const bool streams = rows.count() == 1 && b.reads_rows();
   // Where B is contiguous along n, parts side by side keep to the same rows of memory.
   const int64_t side_by_side = std::max<int64_t>(blocking.row_bytes / b.panel_row_bytes(), 1);
-  part_ = {.k = b.is_packed() ? b.packed_k_block() : blocking.part_k,
+  part_ = {.k = b.is_packed() ? b.packed_k_block() : std::max(blocking.part_k, sums.block_k()),
            .panels = b.lies_in_rows() ? std::min(side_by_side, b.panels()) : 1};
   const int64_t acc_panels = (streams ? b.panels() : part_.panels) * b.halves();
+  const int64_t scaled_k = streams ? sums.block_k() : part_.k;
+  const int64_t scaled_panels = streams ? acc_panels : part_.panels;
   const int64_t sizes[] = {a_panels * rows.count() * a_tile_bytes(kernel),
                            b.is_packed() ? 0 : b.panel_bytes(part_.k),
-                           acc_panels * rows.count() * acc_tile_bytes(kernel), out.bias_bytes(),
-                           a.gather_bytes(kernel.mr, a_panel_k())};
+                           acc_panels * rows.count() * acc_tile_bytes(kernel),
+                           out.bias_bytes(),
+                           a.gather_bytes(kernel.mr, a_panel_k()),
+                           sums.scratch_bytes(scaled_k, scaled_panels)};
   char* parts[std::size(sizes)];
   if (!take_scratch(sizes, parts)) return false;
   a_packed_ = parts[0], b_packed_ = parts[1], acc_ = parts[2];
   out.widen_bias(parts[3]);
   if (sizes[4] > 0) a.gather_in(parts[4]);
+  sums.use(parts[5], scaled_panels);
 
   // A: all rows, in panels of as many k values as a packed row can hold.
   for (int64_t a_panel = 0; a_panel < a_panels; ++a_panel) {
@@ -115,6 +120,7 @@ void ResidentUnit::stream_parts() {
     }
     const int64_t ahead_bytes =
         i + 1 < parts && !in_order ? b.at(next_k0, next_panel) - b.at(k0, number_of(group)) : 0;
+    sums.prepare({k0, k_count}, number_of(group), group.panels);
     for (int64_t j = 0; j < group.panels; ++j) {
       multiply_panel(k0, k_count, group, j, in_place, ahead_bytes, &next);
     }
@@ -146,7 +152,7 @@ void ResidentUnit::multiply_panel(int64_t k0, int64_t k_count, const Group& grou
       args.b_ahead_bytes = ahead_bytes;
     }
     const bool stored = last && out.point_at(rows.begin(tile), panel, &args);
-    multiply_part(k0, k_count, tile, &args);
+    multiply_part({k0, k_count}, tile, panel, &args);
     if (!last || stored || group.half != b.halves() - 1) continue;
     out.finish({.row = rows.begin(tile),
                 .rows = rows.rows_of(tile),
@@ -178,8 +184,10 @@ PrefetchWalk ResidentUnit::next_prefetch(int64_t part_k, int64_t index) const {
   return walk;
 }
 
-/// k values [k0, k0 + k_count) of one row tile: a panel of A, or a part that divides one.
-void ResidentUnit::multiply_part(int64_t k0, int64_t k_count, int64_t tile, TileArgs* args) const {
+/// A range of k of one row tile: a panel of A, or a part that divides one.
+void ResidentUnit::multiply_part(KRange k_range, int64_t tile, int64_t panel,
+                                 TileArgs* args) const {
+  const auto [k0, k_count] = k_range;
   const int64_t inside = k0 % a_panel_k();
   const char* const packed_rows =
       a_packed_ + (k0 / a_panel_k() * rows.count() + tile) * a_tile_bytes(kernel);
@@ -191,7 +199,7 @@ void ResidentUnit::multiply_part(int64_t k0, int64_t k_count, int64_t tile, Tile
   // The surplus is that of a whole panel of A: take it off with its last part.
   const bool ends = inside + k_count == a_panel_k() || k0 + k_count == k;
   args->a_surplus = ends ? surplus_of(packed_rows) : nullptr;
-  kernel.multiply(*args);
+  sums.multiply(*args, k_range, rows.begin(tile), panel);
 }
 
 /// For a single row of A the sums of a whole row of B stay in L1, so it needs no rows of B side by
@@ -263,7 +271,10 @@ PrefetchWalk ResidentUnit::next_rows(const Part& part, int64_t k0, int64_t k_cou
 /// All of k for some panels, whole ones or the last, cut-off one. True where the kernel has stored
 /// the results.
 bool ResidentUnit::stream_columns(const Part& part, int64_t panel, bool is_full) {
-  const int64_t source_k = is_full ? k / kernel.k_step * kernel.k_step : 0;
+  // A block of scales is read in one of both ways.
+  const int64_t block_k = sums.block_k();
+  const int64_t whole = block_k == 0 ? kernel.k_step : block_k;
+  const int64_t source_k = !is_full ? 0 : k % kernel.k_step == 0 ? k : k / whole * whole;
   // No larger than its rows, so that the sums of all panels take little of L1.
   const int64_t acc_bytes = acc_row_bytes(kernel) * rows.rows();
   char* const first_acc = acc_ + panel * acc_bytes;
@@ -272,8 +283,9 @@ bool ResidentUnit::stream_columns(const Part& part, int64_t panel, bool is_full)
   do {
     const bool in_place = k0 < source_k;
     // As it lies, as much as packed rows of A hold; packed, a part.
-    const int64_t k_count =
-        in_place ? std::min(a_panel_k(), source_k - k0) : std::min(part.k, k - k0);
+    const int64_t most_k = block_k > 0 ? block_k : in_place ? a_panel_k() : part.k;
+    const int64_t k_count = std::min(most_k, (in_place ? source_k : k) - k0);
+    sums.prepare({k0, k_count}, panel, part.panels);
     const bool last = k0 + k_count >= k;
     TileArgs args{.acc = first_acc, .acc_panel_bytes = acc_bytes};
     if (in_place) {
@@ -283,7 +295,7 @@ bool ResidentUnit::stream_columns(const Part& part, int64_t panel, bool is_full)
       PrefetchWalk next = next_rows(part, k0, k_count, source_k, panel, &args);
       args.prefetch = &next;
       stored = last && out.point_at(0, panel, &args);
-      multiply_part(k0, k_count, 0, &args);
+      multiply_part({k0, k_count}, 0, panel, &args);
     } else {
       PrefetchWalk none;
       args.prefetch = &none;
@@ -294,7 +306,7 @@ bool ResidentUnit::stream_columns(const Part& part, int64_t panel, bool is_full)
         b.pack(k0, k_count, i, b_packed_, 0);
         args.acc = acc_ + i * acc_bytes;
         stored = last && out.point_at(0, i, &args);
-        multiply_part(k0, k_count, 0, &args);
+        multiply_part({k0, k_count}, 0, i, &args);
       }
     }
     k0 += k_count;

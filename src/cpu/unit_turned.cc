@@ -52,14 +52,14 @@ class TurnedUnit : Unit {
     for (int64_t half = 0; half < b.halves(); ++half) {
       stored = multiply_half(row, count, panel, half, a_packed, acc + half * half_bytes);
     }
-    const char* const sums = acc + (b.halves() - 1) * half_bytes;
+    const char* const last_half = acc + (b.halves() - 1) * half_bytes;
     for (int64_t done = 0; done < count && !stored; done += kernel.nr) {
       const int64_t offset = done / kernel.nr * panels * acc_tile_bytes(kernel);
       out.finish({.row = row + done,
                   .rows = static_cast<int>(std::min<int64_t>(kernel.nr, count - done)),
                   .panel = panel,
                   .panels = panels,
-                  .acc = sums + offset,
+                  .acc = last_half + offset,
                   .gate_acc = b.halves() > 1 ? acc + offset : nullptr,
                   .acc_panel_bytes = acc_tile_bytes(kernel)});
     }

@@ -153,4 +153,18 @@ Failures tgmm_group_of_one_row_and_of_4096(const Subject& subject, const DTypes&
 /// alone.
 Failures offsets_are_64_bit(const Subject& subject, const DTypes& types);
 
+/// Products of FP8 operands with scales.
+const std::vector<DTypes>& scaled_types();
+namespace scaled {
+Failures gmm_in_every_mode(const Subject& subject, const DTypes& types);
+Failures gmm_with_everything(const Subject& subject, const DTypes& types);
+Failures free_scale_strides(const Subject& subject, const DTypes& types);
+Failures any_strides(const Subject& subject, const DTypes& types);
+Failures tgmm_in_every_mode(const Subject& subject, const DTypes& types);
+Failures grouped_gemm_in_every_mode(const Subject& subject, const DTypes& types);
+Failures groups_around_a_block(const Subject& subject, const DTypes& types);
+Failures nan_stays_where_it_is(const Subject& subject, const DTypes& types);
+Failures rows_are_batch_invariant(const Subject& subject, const DTypes& types);
+}  // namespace scaled
+
 }  // namespace cadre::contract

@@ -20,6 +20,16 @@ struct F16 {
   uint16_t bits;
 };
 
+// Codes of OCP FP8.
+struct Fp8E4M3 {
+  static constexpr DType kDType = DType::kE4M3;
+  uint8_t bits;
+};
+struct Fp8E5M2 {
+  static constexpr DType kDType = DType::kE5M2;
+  uint8_t bits;
+};
+
 // One element at any address: callers may pass pointers that are not aligned to the element.
 template <class T>
 inline T read_one(const T* p) {
@@ -51,6 +61,17 @@ inline float widen_one(F16 x) {
   if (magnitude >= 0x7c00u) return float_of_bits(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
   // As an f32 whose exponent is 112 too small; the product is exact, and right for subnormals too.
   return float_of_bits(sign | bits_of_float(float_of_bits(magnitude << 13) * 0x1p112f));
+}
+
+// The upper half of an f16.
+inline float widen_one(Fp8E5M2 x) { return widen_one(F16{static_cast<uint16_t>(x.bits << 8)}); }
+
+// As an f16 whose exponent is 8 too small, but for NaN, which has no infinity beside it.
+inline float widen_one(Fp8E4M3 x) {
+  const uint32_t magnitude = x.bits & 0x7fu;
+  const uint32_t nan = magnitude == 0x7fu ? 0x7c00u : 0u;
+  const uint32_t f16 = (x.bits & 0x80u) << 8 | magnitude << 7 | nan;
+  return widen_one(F16{static_cast<uint16_t>(f16)}) * 256.0f;
 }
 
 inline Bf16 round_to_bf16(float x) {

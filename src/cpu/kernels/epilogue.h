@@ -161,6 +161,28 @@ void epilogue_float(const EpilogueArgs& e) {
   }
 }
 
+// Sums of FP8 codes, with the scales of their k values. Each sum is rounded by both scales in turn,
+// so that neither a zero sum nor a finite one meets a product of scales that isn't finite.
+template <class V, int kNr>
+void add_scaled_sums(const ScaledArgs& s) {
+  using Elem = typename V::Elem;
+  for (int64_t panel = 0; panel < s.panels; ++panel) {
+    const Elem* sums =
+        reinterpret_cast<const Elem*>(static_cast<const char*>(s.sums) + panel * s.acc_panel_bytes);
+    Elem* total = reinterpret_cast<Elem*>(static_cast<char*>(s.total) + panel * s.acc_panel_bytes);
+    const float* columns = s.column_scales + panel * kNr;
+    for (int64_t r = 0; r < s.rows; ++r, sums += kNr, total += kNr) {
+      const typename V::Reg row = V::set1(static_cast<Elem>(s.row_scales[r]));
+      for (int64_t j = 0; j < kNr; j += V::kLanes) {
+        const typename V::Reg scaled = V::mul(V::load(sums + j, V::kLanes), row);
+        const typename V::Reg column = V::load(columns + j, V::kLanes);
+        V::store(total + j, s.first ? V::mul(scaled, column)
+                                    : V::fma(scaled, column, V::load(total + j, V::kLanes)));
+      }
+    }
+  }
+}
+
 // int32 sums: plain ones (int32 out, at most `accumulate`) stay in wrapping integers; everything
 // else goes through f64, which holds every int32 exactly.
 template <class V, int kNr>

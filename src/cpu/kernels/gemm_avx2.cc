@@ -105,7 +105,9 @@ const GemmKernel kGemmAvx2F32 = vector_kernel<OpF32, SourceF32<Bf16>, SourceF32<
      .pack_a = &pack_a_widen<VecF32>,
      .pack_b = &pack_b_widen<VecF32, kNrF32>,
      .epilogue = &epilogue_float<VecF32, float, kNrF32>,
-     .activated = &activated_f32_avx2});
+
+     .activated = &activated_f32_avx2,
+     .add_scaled = &add_scaled_sums<VecF32, kNrF32>});
 
 const GemmKernel kGemmAvx2F64 =
     vector_kernel<OpF64, OpF64>({.name = "avx2_f64",

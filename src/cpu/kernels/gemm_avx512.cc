@@ -52,7 +52,9 @@ constexpr GemmKernel f32_kernel(const char* name, const Tuning& tuning) {
        .pack_a = &pack_a_widen<VecF32, true>,
        .pack_b = &pack_b_widen<VecF32, kNrF32>,
        .epilogue = &epilogue_float<VecF32, float, kNrF32>,
-       .activated = &activated_f32_avx512});
+
+       .activated = &activated_f32_avx512,
+       .add_scaled = &add_scaled_sums<VecF32, kNrF32>});
 }
 
 }  // namespace

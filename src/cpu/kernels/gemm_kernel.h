@@ -132,6 +132,18 @@ struct EpilogueArgs {
   int64_t up_columns;  // of pre: from a gate to what it gates
 };
 
+// Sums of unscaled codes of FP8, of k values that share their scales, and what they are added to.
+struct ScaledArgs {
+  const void* sums = nullptr;  // tiles [rows][nr], acc_panel_bytes apart
+  void* total = nullptr;       // the same; may be sums
+  int64_t acc_panel_bytes = 0;
+  int64_t panels = 0;
+  int rows = 0;
+  bool first = false;                    // total is set
+  const float* row_scales = nullptr;     // [rows]
+  const float* column_scales = nullptr;  // [panels * nr]
+};
+
 // What was measured rather than derived from the tile: one place for each kernel's figures.
 struct Tuning {
   // Multiply-adds that take as long as packing one value. It weighs packing against products where
@@ -183,6 +195,8 @@ struct GemmKernel {
   void (*multiply)(const TileArgs& args) = nullptr;
   void (*epilogue)(const EpilogueArgs& args) = nullptr;
   void (*activated)(const EpilogueArgs& args) = nullptr;  // the same with an activation
+  // Where the kernel takes FP8: total += row_scale * column_scale * sums.
+  void (*add_scaled)(const ScaledArgs& args) = nullptr;
   // Where there is one: so many batches of rows of source_dtype, whole steps of k; multiply does it
   // beside the products.
   void (*pack_rows)(RowWalk& walk, int64_t batches) = nullptr;

@@ -50,7 +50,9 @@ const GemmKernel kGemmScalarF32 =
                                  .pack_a = &pack_a_widen<VecF32>,
                                  .pack_b = &pack_b_widen<VecF32, kNr32>,
                                  .epilogue = &epilogue_float<VecF32, float, kNr32>,
-                                 .activated = &activated_f32_scalar});
+
+                                 .activated = &activated_f32_scalar,
+                                 .add_scaled = &add_scaled_sums<VecF32, kNr32>});
 
 const GemmKernel kGemmScalarF64 =
     vector_kernel<OpF64>({.name = "scalar_f64",

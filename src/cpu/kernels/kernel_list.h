@@ -33,6 +33,9 @@ extern const GemmKernel kGemmVnniInt8;
 #if defined(CADRE_HAVE_AVX512_BF16)
 extern const GemmKernel kGemmAvx512Bf16;
 #endif
+#if defined(CADRE_HAVE_AVX512_FP8)
+extern const GemmKernel kGemmAvx512Fp8;
+#endif
 #if defined(CADRE_HAVE_AMX)
 extern const GemmKernel kGemmAmxBf16, kGemmAmxInt8;
 #endif

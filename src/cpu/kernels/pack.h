@@ -321,6 +321,10 @@ void pack_a_widen(const MatrixRef& a, int64_t rows, int64_t k, void* dst) {
       return pack_a_as<WidenLoader<V, F16>, kInterleaved>(a, rows, k, dst);
     case DType::kI8:
       return pack_a_as<WidenLoader<V, int8_t>, kInterleaved>(a, rows, k, dst);
+    case DType::kE4M3:
+      return pack_a_as<WidenLoader<V, Fp8E4M3>, kInterleaved>(a, rows, k, dst);
+    case DType::kE5M2:
+      return pack_a_as<WidenLoader<V, Fp8E5M2>, kInterleaved>(a, rows, k, dst);
     case DType::kF64:
       return pack_a_as<WidenLoader<V, double>, kInterleaved>(a, rows, k, dst);
     default:
@@ -337,6 +341,10 @@ void pack_b_widen(const MatrixRef& b, int64_t k, int64_t cols, void* dst, int64_
       return pack_b_from<WidenLoader<V, F16>, kNr>(b, k, cols, dst, ahead_bytes);
     case DType::kI8:
       return pack_b_from<WidenLoader<V, int8_t>, kNr>(b, k, cols, dst, ahead_bytes);
+    case DType::kE4M3:
+      return pack_b_from<WidenLoader<V, Fp8E4M3>, kNr>(b, k, cols, dst, ahead_bytes);
+    case DType::kE5M2:
+      return pack_b_from<WidenLoader<V, Fp8E5M2>, kNr>(b, k, cols, dst, ahead_bytes);
     case DType::kF64:
       return pack_b_from<WidenLoader<V, double>, kNr>(b, k, cols, dst, ahead_bytes);
     default:

@@ -94,6 +94,23 @@ struct VecF32 {
     if (count < 8) return load(PartialCopy<F16, 8>(p, count).lanes, 8);
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
+  // As widen_one does it, 8 at a time.
+  static Reg load(const Fp8E5M2* p, int64_t count) {
+    if (count < 8) return load(PartialCopy<Fp8E5M2, 8>(p, count).lanes, 8);
+    return _mm256_cvtph_ps(
+        _mm_slli_epi16(_mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))), 8));
+  }
+  static Reg load(const Fp8E4M3* p, int64_t count) {
+    if (count < 8) return load(PartialCopy<Fp8E4M3, 8>(p, count).lanes, 8);
+    // Sign-extended, so that shifted by 7 the sign is in its place, and once more below it.
+    const __m128i x =
+        _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))), 7);
+    const __m128i f16 = _mm_and_si128(x, _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
+    const __m128i all = _mm_set1_epi16(0x3f80);
+    const __m128i is_nan = _mm_cmpeq_epi16(_mm_and_si128(f16, all), all);
+    const __m128i with_nan = _mm_or_si128(f16, _mm_and_si128(is_nan, _mm_set1_epi16(0x7c00)));
+    return _mm256_mul_ps(_mm256_cvtph_ps(with_nan), _mm256_set1_ps(256.0f));
+  }
   static Reg load(const int8_t* p, int64_t count) {
     if (count < 8) return load(PartialCopy<int8_t, 8>(p, count).lanes, 8);
     return _mm256_cvtepi32_ps(

@@ -151,6 +151,20 @@ struct VecF32 {
     return _mm512_cvtph_ps(count >= 16 ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))
                                        : _mm256_maskz_loadu_epi16(first16(count), p));
   }
+  // As widen_one does it, 16 at a time.
+  static Reg load(const Fp8E5M2* p, int64_t count) {
+    return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes(p, count)), 8));
+  }
+  static Reg load(const Fp8E4M3* p, int64_t count) {
+    // Sign-extended, so that shifted by 7 the sign is in its place, and once more below it.
+    const __m256i x = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes(p, count)), 7);
+    const __m256i f16 = _mm256_and_si256(x, _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
+    const __m256i all = _mm256_set1_epi16(0x3f80);
+    const __mmask16 nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(f16, all), all);
+    return _mm512_mul_ps(
+        _mm512_cvtph_ps(_mm256_mask_mov_epi16(f16, nan, _mm256_set1_epi16(0x7f80))),
+        _mm512_set1_ps(256.0f));
+  }
   static Reg load(const int8_t* p, int64_t count) {
     const __m128i x = count >= 16 ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))
                                   : _mm_maskz_loadu_epi8(first16(count), p);
@@ -227,6 +241,12 @@ struct VecF32 {
     for (int i = 0; i < 16; ++i) t[i] = _mm512_castps_si512(r[i]);
     transpose_lanes(t);
     for (int i = 0; i < 16; ++i) r[i] = _mm512_castsi512_ps(t[i]);
+  }
+
+ private:
+  static __m128i bytes(const void* p, int64_t count) {
+    return count >= 16 ? _mm_loadu_si128(static_cast<const __m128i*>(p))
+                       : _mm_maskz_loadu_epi8(first16(count), p);
   }
 };
 
