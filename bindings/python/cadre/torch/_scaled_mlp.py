@@ -97,6 +97,8 @@ def stateless(recipe, fn, w13, w2, *, weights_on_input, transposed, group_offset
     """(layer, matrices, how many experts they are) of moe_mlp's w13 and w2: tensors, lists, or FP8 (a ScaledTensor, or its two copies)."""
     given = [as_weights(value) for value in (w13, w2)]
     for name, made in zip(("w13", "w2"), given, strict=True):
+        if made:
+            _scaled.refuse_gradients(_OP, {name: made.rows.data, f"{name}.scales": made.rows.scales})
         if made and made.rows.mode != recipe.mode:
             raise wrong_value(_OP, f"{name}.mode", repr(made.rows.mode), f"{recipe.mode!r}, the recipe")
     if any(given) and transposed:

@@ -6,6 +6,7 @@
 
 A model's gate or activation is compared with those that cadre has fused, on numbers, the first time it is called. One that is
 none of them runs as it is between cadre's products. Experts that other ranks hold (ids from num_experts on) are left out.
+Models whose experts are in FP8 (finegrained_fp8) get cadre's FP8 layer under the same name.
 """
 
 from __future__ import annotations
@@ -23,11 +24,17 @@ except ImportError as error:
         "pip install 'transformers>=5'"
     ) from error
 
+try:
+    from transformers.integrations.finegrained_fp8 import ALL_FP8_EXPERTS_FUNCTIONS
+except ImportError:
+    ALL_FP8_EXPERTS_FUNCTIONS = None  # an older transformers has no such table
+
 from ... import _structs
 from .._activation import Activation
 from .._functional import gmm
 from .._moe_mlp import moe_mlp
 from .._routing import combine, permute, route
+from . import _transformers_fp8
 
 NAME = "cadre"
 _WITHOUT_GATE = range(_structs.NO_ACTIVATION, _structs.SWIGLU)
@@ -54,14 +61,7 @@ def experts_forward(
         return combine(
             self.post_expert_norm(rows), routing, top_k_weights, out_dtype=hidden_states.dtype
         )
-    activation = _activation(self, between)
-    options = {"activation": between}
-    if activation is not None:
-        options = {
-            "activation": _NAMES[activation.kind],
-            "interleaved": activation.interleaved,
-            **dict(zip(("alpha", "limit", "up_offset"), activation.clamp, strict=True)),
-        }
+    options = _options_of(_activation(self, between)) or {"activation": between}
     return moe_mlp(
         hidden_states,
         top_k_index,
@@ -73,6 +73,28 @@ def experts_forward(
         transposed=self.is_transposed,
         **options,
     )
+
+
+def _options_of(activation):
+    """moe_mlp's, of a fused activation; None where there is none."""
+    if activation is None:
+        return None
+    return {
+        "activation": _NAMES[activation.kind],
+        "interleaved": activation.interleaved,
+        **dict(zip(("alpha", "limit", "up_offset"), activation.clamp, strict=True)),
+    }
+
+
+def fp8_experts_forward(
+    self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor, *_: Any, **__: Any
+) -> torch.Tensor:
+    """The same of a module whose weights are FP8."""
+    between = self._apply_gate if self.has_gate else self.act_fn
+    options = _options_of(_activation(self, between))
+    if options is None:
+        raise NotImplementedError("cadre's FP8 experts: the model's gate is none of those that cadre has fused")
+    return _transformers_fp8.experts_forward(self, hidden_states, top_k_index, top_k_weights, options)
 
 
 _NAMES = {
@@ -136,3 +158,5 @@ def _clamp():
 
 
 ALL_EXPERTS_FUNCTIONS.register(NAME, experts_forward)
+if ALL_FP8_EXPERTS_FUNCTIONS is not None:
+    ALL_FP8_EXPERTS_FUNCTIONS.register(NAME, fp8_experts_forward)
