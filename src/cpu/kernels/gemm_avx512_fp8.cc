@@ -120,13 +120,15 @@ struct PairLoaderFp8 : DwordGranules {
   }
 };
 
-// B as it lies. A lane of a column holds four codes, two granules.
-constexpr ByteOrder order_of_halves() {
-  ByteOrder order{};
-  for (size_t i = 0; i < 64; ++i) {
-    const size_t from = i / 4 * 4 + i / 2 % 2 + i % 2 * 64;  // odd bytes from the high bytes
-    order.low[i] = static_cast<uint8_t>(from);
-    order.high[i] = static_cast<uint8_t>(from + 2);
+// B as it lies. A lane of a column holds four codes, two granules: the first two codes of the four
+// lanes of 128 bits go in front, so that the bytes of all four granules come together by unpacking.
+struct alignas(16) LaneOrder {
+  uint8_t bytes[16];
+};
+constexpr LaneOrder order_of_halves() {
+  LaneOrder order{};
+  for (size_t i = 0; i < 16; ++i) {
+    order.bytes[i] = static_cast<uint8_t>(i % 8 / 2 * 4 + i / 8 * 2 + i % 2);
   }
   return order;
 }
@@ -144,11 +146,12 @@ struct Fp8Source {
   static void transpose(__m512i (&block)[16]) { gather_parts(block); }
   static void transpose_part(__m512i (&block)[16], int part) { cpu::transpose_part(block, part); }
   static __m512i granule(const __m512i (&block)[16], int i) {
-    static constexpr ByteOrder kOrder = order_of_halves();
-    const __m512i codes = block[i / 2];
-    return _mm512_permutex2var_epi8(low_bytes<T>(codes),
-                                    _mm512_load_si512(i % 2 == 0 ? kOrder.low : kOrder.high),
-                                    high_bytes<T>(codes));
+    static constexpr LaneOrder kOrder = order_of_halves();
+    const __m512i order =
+        _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(kOrder.bytes)));
+    const __m512i codes = _mm512_shuffle_epi8(block[i / 2], order);
+    const __m512i low = low_bytes<T>(codes), high = high_bytes<T>(codes);
+    return i % 2 == 0 ? _mm512_unpacklo_epi8(low, high) : _mm512_unpackhi_epi8(low, high);
   }
 };
 
