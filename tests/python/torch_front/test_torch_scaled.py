@@ -77,6 +77,19 @@ def test_tgmm_multiplies_column_wise_copies(rng, device, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_weight_gradients_of_768_columns_with_empty_groups(rng, device, mode):
+    sizes, made = [0, 129, 0, 0, 33, 0], []
+    for width in (96, 768):
+        each = scaled_oracle.columns(rng.standard_normal((sum(sizes), width)), sizes, mode)
+        made.extend(scaled(each, mode, device, columns=True))
+    out = cadre.torch.tgmm(made[0], made[2], torch.tensor(sizes, device=device), out_dtype=torch.float32)
+    expected, magnitude = oracle.tgmm(made[1], made[3], sizes)
+    assert_close(out, expected, magnitude, max(sizes))
+    empty = cadre.torch.tgmm(made[0], made[2], torch.zeros(6, dtype=torch.int32, device=device))
+    assert not empty.any() and empty.shape == (6, 96, 768)
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_grouped_gemm_multiplies_the_values(rng, device, mode):
     made = [scaled_oracle.weights(rng.standard_normal((3, rows, K)), mode) for rows in (20, N)]
     (a, a_values), (b, b_values) = (scaled(each, mode, device) for each in made)
