@@ -66,6 +66,17 @@ def submodules(module, names):
     return {name for name in names if (folder / name).is_dir() or (folder / f"{name}.py").is_file()}
 
 
+def aliases(file):
+    """The type aliases of a file as `Name = type`, each below its comment."""
+    text = file.read_text()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
+            above = text.split("\n")[node.lineno - 2]
+            if above.startswith("#: "):
+                yield above
+            yield f"{node.target.id} = {ast.unparse(node.value)}"
+
+
 def api_page(title, modules):
     lines = [f"# {title}", ""]
     for module in modules:
@@ -74,6 +85,9 @@ def api_page(title, modules):
         for name in names:
             if name not in submodules(module, names):
                 lines += [f"::: {module}.{name}", ""]
+        types = PACKAGE.joinpath(*module.split("."), "_types.py")
+        if types.is_file():
+            lines += ["## The types of arguments", "", "```python", *aliases(types), "```", ""]
     return "\n".join(lines)
 
 

@@ -25,6 +25,7 @@ class PackedWeights:
 
     @property
     def size_bytes(self) -> int:
+        """What the copy takes."""
         return library.cadre_packed_weights_size_bytes(self._handle)
 
     @property
