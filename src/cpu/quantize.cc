@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/fp8_scale.h"
+#include "cpu/byte_transpose.h"
 #include "cpu/quantized_groups.h"
 #include "cpu/row_activation.h"
 #include "cpu/row_indices.h"
@@ -22,7 +23,7 @@ constexpr int64_t kStripe = kStripeColumns;
 /// Memory of a tile, of each thread.
 struct TileMemory {
   alignas(64) float values[kBandRows * kStripe];
-  alignas(64) float factors[kStripe];
+  alignas(64) float factors[kStripe];  ///< of columns: scales, inverses or amaxes
   alignas(64) uint8_t codes[kBandRows * kStripe];
 
   static TileMemory& of_this_thread() {
@@ -68,21 +69,6 @@ struct Target {
 };
 
 int64_t columns_of_stripe(int64_t width, int64_t col) { return std::min(width - col, kStripe); }
-
-/// The scale of every column of a stripe; 1 behind the last.
-void read_scales(const GroupScales& scales, int64_t row, int64_t col, int64_t cols,
-                 float* factors) {
-  const int64_t block = std::min(scales.col_block, kStripe);
-  for (int64_t c = 0; c < cols; c += block) {
-    std::fill_n(factors + c, block, scales.at(row, col + c));
-  }
-  std::fill(factors + cols, factors + kStripe, 1.0f);
-}
-
-/// Whether row `r` of a band is the first of a block of scales.
-bool begins_block(const GroupScales& scales, int64_t r) {
-  return r % std::min(scales.row_block, kBandRows) == 0;
-}
 
 /// The rows that are quantised, in f32.
 class Source {
@@ -271,8 +257,9 @@ class Quantizer {
                   TileMemory& tile) {
     const int64_t cols = columns_of_stripe(source_.width(), col);
     for (int64_t r = 0; r < band.rows; ++r) {
-      if (begins_block(copy.scales, r)) {
-        read_scales(copy.scales, band.row + r, col, cols, tile.factors);
+      if (copy.scales.begins_block(r)) {
+        copy.scales.read(band.row + r, col, cols, tile.factors);
+        std::fill(tile.factors + cols, tile.factors + kStripe, 1.0f);
         for (float& factor : tile.factors) factor = 1 / factor;
       }
       kernel_.to_codes(tile.values + r * kStripe, tile.factors, copy.codes.dtype,
@@ -291,9 +278,20 @@ class Quantizer {
         std::memcpy(to + r * row_stride, tile.codes + r * kStripe, static_cast<size_t>(cols));
       }
     } else {
-      for (int64_t c = 0; c < cols; ++c) {
-        for (int64_t r = 0; r < band.rows; ++r) {
-          to[c * col_stride + r * row_stride] = tile.codes[r * kStripe + c];
+      const bool in_blocks = row_stride == 1;
+      for (int64_t c = 0; c < cols; c += 8) {
+        for (int64_t r = 0; r < band.rows; r += 8) {
+          const uint8_t* const from = tile.codes + r * kStripe + c;
+          uint8_t* const block = to + c * col_stride + r * row_stride;
+          if (in_blocks && c + 8 <= cols && r + 8 <= band.rows) {
+            transpose_block(from, kStripe, block, col_stride);
+            continue;
+          }
+          for (int64_t i = 0; i < std::min<int64_t>(cols - c, 8); ++i) {
+            for (int64_t j = 0; j < std::min<int64_t>(band.rows - r, 8); ++j) {
+              block[i * col_stride + j * row_stride] = from[j * kStripe + i];
+            }
+          }
         }
       }
     }
@@ -377,8 +375,8 @@ void dequantize(const plan::Problem& problem, const DequantizeArgs& args,
       const auto* from = static_cast<const uint8_t*>(element_at(copy.codes, band.row + r, col));
       for (int64_t c = 0; c < cols; ++c) tile.codes[c] = from[c * copy.codes.col_stride];
       std::fill(tile.codes + cols, tile.codes + kStripe, uint8_t{0});
-      if (begins_block(copy.scales, r)) {
-        read_scales(copy.scales, band.row + r, col, cols, tile.factors);
+      if (copy.scales.begins_block(r)) {
+        copy.scales.read(band.row + r, col, cols, tile.factors);
       }
       kernel.from_codes(tile.codes, tile.factors, args.x.dtype, part(out, band.row + r, col), cols);
     }

@@ -50,6 +50,14 @@ void GroupScales::set(int64_t row, int64_t col, float scale) const {
   store_rounded(data, dtype, index(row, col), static_cast<double>(scale));
 }
 
+void GroupScales::read(int64_t row, int64_t col, int64_t cols, float* to) const {
+  for (int64_t c = 0; c < cols;) {
+    const int64_t count = std::min(col_block, cols - c);
+    std::fill_n(to + c, count, at(row, col + c));
+    c += count;
+  }
+}
+
 QuantizedGroups::QuantizedGroups(const plan::Problem& problem, const TensorView& x,
                                  const GroupSizes& sizes)
     : weights_(x.rank == 3) {

@@ -2,6 +2,7 @@
 // arrangement of FP8 data the addresses of codes and scales, by row and column of the source.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -25,6 +26,10 @@ struct GroupScales {
 
   float at(int64_t row, int64_t col) const;
   void set(int64_t row, int64_t col, float scale) const;
+  /// Of columns [col, col + cols) of a row, `col` the first of a block.
+  void read(int64_t row, int64_t col, int64_t cols, float* to) const;
+  /// Whether row `r` of a band is the first of a block.
+  bool begins_block(int64_t r) const { return r % std::min(row_block, kBandRows) == 0; }
 
  private:
   int64_t index(int64_t row, int64_t col) const {

@@ -134,8 +134,9 @@ void check_list(Checker& checker, const ScaledOperand& operand, Device device) {
 }
 
 /// Compares the shape of the values with the mode's, and finds how they lie.
-void find_scale_form(Checker& checker, std::string_view name, const ScaledOperand& operand,
-                     plan::ScaleForm* form) {
+template <typename ModeName>
+void find_scale_form(Checker& checker, std::string_view name, const ModeName& mode_name,
+                     const ScaledOperand& operand, plan::ScaleForm* form) {
   const Scales& scales = operand.scales;
   const bool columns = operand.kind == ScaledKind::kColumns;
   const bool square = scales.mode == ScaleMode::kBlock128 && holds_groups(operand.kind);
@@ -151,7 +152,7 @@ void find_scale_form(Checker& checker, std::string_view name, const ScaledOperan
   if (!matches(scales.values, dims)) {
     checker.expect(
         false, joined(name, ".shape"), shape_text(scales.values.shape.data(), scales.values.rank),
-        expected_text(operand, dims), " because ", name, ".mode = ", name_of(scales.mode));
+        expected_text(operand, dims), " because ", mode_name, " = ", name_of(scales.mode));
     return;
   }
   form->mode = scales.mode;
@@ -191,7 +192,7 @@ void check_scales(Checker& checker, const ScaledOperand& operand, Device device,
   check_values(checker, operand, device);
   if (scales.pointers != nullptr) check_list(checker, operand, device);
   if (!checker.ok()) return;
-  find_scale_form(checker, name, operand, form);
+  find_scale_form(checker, name, joined(name, ".mode"), operand, form);
   form->alignment_bytes = alignment_of(scales, operand.num_groups);
 }
 
@@ -204,7 +205,7 @@ void check_amax(Checker& checker, const ScaledOperand& operand, Device device,
   checker.expect(values.dtype == DType::kF32, joined(operand.argument, ".dtype"),
                  name_of(values.dtype), "f32");
   checker.same_device(operand.argument, values.device, "x", device);
-  if (checker.ok()) find_scale_form(checker, operand.argument, operand, form);
+  if (checker.ok()) find_scale_form(checker, operand.argument, "mode", operand, form);
 }
 
 void check_scale_modes(Checker& checker, const ScaledOperand& lhs, const ScaledOperand& rhs) {

@@ -47,6 +47,11 @@ enum class Fault {
   kGateLayoutIgnored,        ///< interleaved gates are read as if they lay side by side
   kActivateGradUnscaled,     ///< row_scale isn't used
   kRowDotOfScaled,           ///< row_scale is part of the dot product, too
+  kBlocksAcrossGroups,       ///< blocks of a column begin at every 128th row, whatever the groups
+  kScaleRoundedDown,         ///< a power of two below the quotient: large values saturate
+  kInfinitySaturates,        ///< infinity becomes the largest number
+  kColumnPaddingUnwritten,   ///< the copy's last column is left as it was
+  kQuantizedTailUnwritten,   ///< rows of nobody are left as they were
 };
 
 class FaultyBackend final : public plan::Backend {

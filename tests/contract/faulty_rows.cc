@@ -1,4 +1,7 @@
 // The planted faults of the row ops.
+#include <cmath>
+#include <vector>
+
 #include "backend/registry.h"
 #include "cpu/row_indices.h"
 #include "tests/contract/faulty_backend.h"
@@ -32,6 +35,92 @@ void add_first_row_for_dropped(const CombineArgs& args) {
   }
 }
 
+/// Whatever the reference makes of a call, with a fault in its arguments or its results.
+class QuantizeFault {
+ public:
+  QuantizeFault(Fault fault, const plan::RowCall& call) : fault_(fault) {
+    const auto* args = std::get_if<const QuantizeArgs*>(&call);
+    if (args == nullptr) return;
+    args_ = **args;
+    given_ = true;
+    if (fault == Fault::kBlocksAcrossGroups) args_.group_sizes = {};
+    keep();
+  }
+
+  const QuantizeArgs* args() const { return given_ ? &args_ : nullptr; }
+
+  void spoil() {
+    if (!given_) return;
+    if (fault_ == Fault::kScaleRoundedDown) each_scale([](double scale) { return scale / 2; });
+    if (fault_ == Fault::kInfinitySaturates) saturate();
+    if (fault_ == Fault::kQuantizedTailUnwritten && args_.rows.given()) put_back(last_row());
+    if (fault_ == Fault::kColumnPaddingUnwritten && args_.columns.given()) {
+      put_back(padding());
+    }
+  }
+
+ private:
+  struct Byte {
+    char* at;
+    char before;
+  };
+
+  void keep() {
+    if (args_.rows.given()) add(last_row());
+    if (args_.columns.given() && args_.columns.columns) add(padding());
+  }
+  void add(char* at) {
+    if (at != nullptr) kept_.push_back({at, *at});
+  }
+  void put_back(const char* at) {
+    for (const Byte& byte : kept_) {
+      if (byte.at == at) *byte.at = byte.before;
+    }
+  }
+
+  /// A byte of the last row of rows; null where there is none.
+  char* last_row() const {
+    const TensorView& rows = args_.rows;
+    if (rows.rank != 2 || rows.shape[0] == 0 || rows.shape[1] == 0) return nullptr;
+    return cpu::address_at(rows, rows.shape[0] - 1, 0);
+  }
+  /// Behind the rows of the first group: the second column of a group of one row.
+  char* padding() const {
+    const TensorView& columns = args_.columns;
+    if (columns.shape[0] == 0 || columns.shape[1] < 2) return nullptr;
+    return cpu::address_at(columns, 0, 1);
+  }
+
+  template <typename Change>
+  void each_scale(const Change& change) {
+    const TensorView& scales =
+        args_.rows.given() ? args_.rows.scales.values : args_.columns.scales.values;
+    if (scales.rank > 2) return;
+    const int64_t cols = scales.rank == 2 ? scales.shape[1] : 1;
+    for (int64_t i = 0; i < scales.shape[0]; ++i) {
+      for (int64_t j = 0; j < cols; ++j) {
+        const int64_t at = i * scales.strides[0] + (scales.rank == 2 ? j * scales.strides[1] : 0);
+        store_rounded(scales.data, scales.dtype, at,
+                      change(load_as_double(scales.data, scales.dtype, at)));
+      }
+    }
+  }
+
+  void saturate() {
+    const TensorView& rows = args_.rows;
+    for (int64_t i = 0; rows.rank == 2 && i < rows.shape[0]; ++i) {
+      for (int64_t j = 0; j < rows.shape[1]; ++j) {
+        if (!std::isfinite(cpu::value_at(rows, i, j))) cpu::set_value(rows, i, j, 448);
+      }
+    }
+  }
+
+  Fault fault_;
+  bool given_ = false;
+  QuantizeArgs args_;
+  std::vector<Byte> kept_;
+};
+
 }  // namespace
 
 Status FaultyBackend::run_rows(detail::ContextState& context, const plan::Problem& problem,
@@ -64,8 +153,11 @@ Status FaultyBackend::run_rows(detail::ContextState& context, const plan::Proble
     if (fault_ == Fault::kActivateGradUnscaled) activate_grad.row_scale = {};
     used = &activate_grad;
   }
+  QuantizeFault quantize(fault_, call);
+  if (quantize.args() != nullptr) used = quantize.args();
   const plan::Backend* reference = backend::Registry::instance().find("reference");
   Status status = reference->run_rows(context, problem, config, used, options);
+  quantize.spoil();
   if (fault_ == Fault::kRouteUnstable) {
     if (const auto* args = std::get_if<const RouteArgs*>(&call)) swap_rows_of_an_expert(**args);
   }

@@ -87,6 +87,11 @@ const Planted kPlanted[] = {
     {"UnwrittenTailMoe", Fault::kUnwrittenTail, moe_mlp::shards_add_up, kF32},
     {"DependsOnRowCountMoe", Fault::kDependsOnRowCount, moe_mlp::tokens_are_batch_invariant, kF32},
     {"RowDotOfScaled", Fault::kRowDotOfScaled, activate::gradients, kF32},
+    {"BlocksAcrossGroups", Fault::kBlocksAcrossGroups, quantize::groups_are_alone, kBF16},
+    {"ScaleRoundedDown", Fault::kScaleRoundedDown, quantize::scales_of_every_rule, kF32},
+    {"InfinitySaturates", Fault::kInfinitySaturates, quantize::numbers_without_a_scale, kBF16},
+    {"ColumnPaddingUnwritten", Fault::kColumnPaddingUnwritten, quantize::every_mode_and_type, kF32},
+    {"QuantizedTailUnwritten", Fault::kQuantizedTailUnwritten, quantize::every_mode_and_type, kF32},
 };
 
 FaultyBackend& faulty_backend() {

@@ -50,23 +50,18 @@ void load_stripe(const StripeOfRow& args, float* values) {
   for (int64_t c = 0; c < kStripeColumns; ++c) values[c] *= args.scale;
 }
 
-// Magnitudes are compared as integers, which needs no care for NaN.
-inline uint32_t finite_bits(float value) {
-  return std::bit_cast<uint32_t>(finite_magnitude(value));
-}
-
 inline float stripe_amax(const float* values, int64_t count) {
   constexpr int64_t kLanes = 32;
-  uint32_t lanes[kLanes] = {};
+  float lanes[kLanes] = {};
   for (int64_t c = 0; c < count; c += kLanes) {
     for (int64_t i = 0; i < kLanes; ++i) {
-      const uint32_t bits = finite_bits(values[c + i]);
-      lanes[i] = bits > lanes[i] ? bits : lanes[i];
+      const float magnitude = finite_magnitude(values[c + i]);
+      lanes[i] = magnitude > lanes[i] ? magnitude : lanes[i];
     }
   }
-  uint32_t largest = 0;
+  float largest = 0;
   for (int64_t i = 0; i < kLanes; ++i) largest = lanes[i] > largest ? lanes[i] : largest;
-  return std::bit_cast<float>(largest);
+  return largest;
 }
 
 inline void raise_stripe_amaxes(const float* values, float* amaxes) {
