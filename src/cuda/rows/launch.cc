@@ -1,10 +1,12 @@
 // From a checked row op to its launcher.
 #include "cuda/rows/launchers.h"
+#include "cuda/rows/quantize_bands.h"
 #include "cuda/rows/route_plan.h"
 
 namespace cadre::rows {
 
 size_t scratch_bytes(const plan::Problem& problem) {
+  if (problem.op >= plan::Op::kQuantize) return bands_bytes(problem);
   if (problem.op != plan::Op::kRoute) return 0;
   // The counters, and the number of rows in front of them; a cluster would need none.
   const RoutePlan plan = RoutePlan::of(problem.m, problem.num_groups, false);
@@ -29,7 +31,9 @@ Status launch(const cuda::Launch& launch, const plan::Problem& problem, const pl
           [&](const ActivateGradArgs* args) {
             return launch_activate_grad(launch, problem, *args);
           },
-          [](const auto*) { return Status::unsupported("not on a GPU"); }},
+          [&](const QuantizeArgs* args) { return launch_quantize(launch, problem, *args); },
+          [&](const DequantizeArgs* args) { return launch_dequantize(launch, problem, *args); },
+          [&](const AmaxArgs* args) { return launch_amax(launch, problem, *args); }},
       call);
 }
 

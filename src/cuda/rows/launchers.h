@@ -28,5 +28,10 @@ Status launch_activate(const cuda::Launch& launch, const plan::Problem& problem,
                        const ActivateArgs& args);
 Status launch_activate_grad(const cuda::Launch& launch, const plan::Problem& problem,
                             const ActivateGradArgs& args);
+Status launch_quantize(const cuda::Launch& launch, const plan::Problem& problem,
+                       const QuantizeArgs& args);
+Status launch_dequantize(const cuda::Launch& launch, const plan::Problem& problem,
+                         const DequantizeArgs& args);
+Status launch_amax(const cuda::Launch& launch, const plan::Problem& problem, const AmaxArgs& args);
 
 }  // namespace cadre::rows

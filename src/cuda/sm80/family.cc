@@ -60,11 +60,15 @@ constexpr PortableKernel kSelectExperts = simple("sm80/select_experts");
 constexpr PortableKernel kSelectExpertsGrad = simple("sm80/select_experts_grad");
 constexpr PortableKernel kActivate = simple("sm80/activate");
 constexpr PortableKernel kActivateGrad = simple("sm80/activate_grad");
+constexpr PortableKernel kQuantize = simple("sm80/quantize");
+constexpr PortableKernel kDequantize = simple("sm80/dequantize");
+constexpr PortableKernel kAmax = simple("sm80/amax");
 
 constexpr std::array kKernels = {
-    &kMmaEven,     &kMmaWide,       &kMmaDeep,           &kMma,      &kInt8,        &kTf32,
-    &kF32,         &kF64,           &kBiasGrad,          &kRoute,    &kPermute,     &kCombine,
-    &kCombineGrad, &kSelectExperts, &kSelectExpertsGrad, &kActivate, &kActivateGrad};
+    &kMmaEven,  &kMmaWide,      &kMmaDeep,     &kMma,           &kInt8,
+    &kTf32,     &kF32,          &kF64,         &kBiasGrad,      &kRoute,
+    &kPermute,  &kCombine,      &kCombineGrad, &kSelectExperts, &kSelectExpertsGrad,
+    &kActivate, &kActivateGrad, &kQuantize,    &kDequantize,    &kAmax};
 constexpr auto kNames = [] {
   std::array<std::string_view, kKernels.size()> names{};
   for (size_t i = 0; i < names.size(); ++i) names[i] = kKernels[i]->name;
@@ -92,6 +96,12 @@ const PortableKernel* only_kernel_of(plan::Op op) {
       return &kActivate;
     case plan::Op::kActivateGrad:
       return &kActivateGrad;
+    case plan::Op::kQuantize:
+      return &kQuantize;
+    case plan::Op::kDequantize:
+      return &kDequantize;
+    case plan::Op::kAmax:
+      return &kAmax;
     default:
       return nullptr;
   }
@@ -292,13 +302,11 @@ class PortableFamily final : public cuda::KernelFamily {
       return Status::unsupported(text("needs compute capability 8.0, ", device.name, " has ",
                                       device.major, ".", device.minor));
     }
-    if (problem.op >= plan::Op::kQuantize) {
-      return Status::unsupported("quantises nothing yet");
-    }
     if (problem.epilogue.activates()) {
       return Status::unsupported("applies no activation in the epilogue");
     }
-    if (is_fp8(problem.lhs.dtype) || is_fp8(problem.rhs.dtype)) {
+    const bool fp8 = is_fp8(problem.lhs.dtype) || is_fp8(problem.rhs.dtype);
+    if (fp8 && !plan::is_row_op(problem.op)) {
       return Status::unsupported("takes no fp8 operands");
     }
     // The dims of grouped_gemm may be bounds alone: there

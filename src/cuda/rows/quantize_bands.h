@@ -1,0 +1,56 @@
+// Bands of at most 128 rows, each of one group: the rows of a tile of quantize and dequantize.
+// Where groups have sizes, a kernel writes a list of all bands, so that a tile finds its rows with
+// one load.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/launch.h"
+#include "plan/problem.h"
+
+namespace cadre::rows {
+
+inline constexpr int64_t kBandRows = 128;
+
+struct Band {
+  int64_t row = 0;     ///< the first, of all rows; of weights, of its group
+  int64_t column = 0;  ///< where it begins in a column-wise copy
+  int64_t line = 0;    ///< bands of groups before it
+  int32_t rows = 0;    ///< 0: no band
+  int32_t group = 0;   ///< -1: behind the last group
+};
+
+/// How a kernel finds its bands.
+struct Bands {
+  const Band* list = nullptr;  ///< null: every group has `group_rows` rows
+  int64_t count = 0;           ///< at most; of a list, bands without rows are at its end
+  int64_t group_rows = 0;
+  bool weights = false;
+  int64_t m = 0;
+  const int64_t* tail_begin = nullptr;  ///< null: m
+
+  __device__ __forceinline__ Band at(int64_t index) const {
+    if (list != nullptr) return list[index];
+    const int64_t bands_of_group = (group_rows + kBandRows - 1) / kBandRows;
+    const int64_t group = index / bands_of_group;
+    const int64_t row = index % bands_of_group * kBandRows;
+    const int64_t left = group_rows - row;
+    return {.row = row,
+            .column = row,
+            .line = row / kBandRows,
+            .rows = static_cast<int32_t>(left < kBandRows ? left : kBandRows),
+            .group = static_cast<int32_t>(group)};
+  }
+  __device__ __forceinline__ int64_t first_of_tail() const {
+    return tail_begin == nullptr ? m : *tail_begin;
+  }
+};
+
+/// Bytes of scratch that make_bands uses.
+size_t bands_bytes(const plan::Problem& problem);
+
+/// `x` is the operand that decides between rows and weights. May launch kernels that read sizes.
+Status make_bands(const cuda::Launch& launch, const plan::Problem& problem, const TensorView& x,
+                  const GroupSizes& sizes, Bands* bands);
+
+}  // namespace cadre::rows
