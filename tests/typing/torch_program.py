@@ -16,6 +16,7 @@ main_grads = [torch.zeros(4, 5), torch.zeros(4, 5), torch.zeros(4, 5)]
 
 assert_type(cadre.torch.gmm(x, w, sizes, group_offset=torch.tensor(0)), Tensor)
 assert_type(cadre.torch.gmm(x, list(w), [2, 0, 4], out_dtype=torch.float64, precision="tf32"), Tensor)
+assert_type(cadre.torch.gmm(x, w, sizes, activation="silu", preactivation=True), tuple[Tensor, Tensor])
 assert_type(cadre.torch.tgmm(x, x, sizes, out=main_grads, accumulate=True), list[Tensor])
 assert_type(cadre.torch.bias_grad(x, sizes), Tensor)
 assert_type(cadre.torch.bias_grad(x, sizes, bias=w[:, 0]), tuple[Tensor, Tensor])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 
@@ -30,6 +30,41 @@ _gmm, _gmm_plain = _operators.gmm.call, _operators.gmm.call_plain
 _tgmm = _operators.tgmm.call
 _Tensor = torch.Tensor
 _any_autocast = torch._C._is_any_autocast_enabled
+
+
+@overload
+def gmm(
+    lhs: Operand,
+    rhs: Operands,
+    group_sizes: Sizes,
+    *,
+    transpose_rhs: bool = False,
+    alpha: float | Tensor | None = None,
+    bias: Tensors | None = None,
+    bias_scale: Tensor | None = None,
+    row_scale: Tensor | None = None,
+    out: Out | None = None,
+    out_dtype: torch.dtype | None = None,
+    c: Tensors | None = None,
+    beta: float | Tensor | None = None,
+    accumulate: bool = False,
+    tail: Tail = "zero",
+    group_offset: int | Tensor = 0,
+    precision: Precision = "default",
+    fast_accumulation: bool = False,
+    lhs_rows: Tensor | Routing | None = None,
+    activation: Activation | None = None,
+    interleaved: bool = False,
+    clamp: tuple[float, float, float] = (1.702, 7.0, 1.0),
+    preactivation: Literal[False] = False,
+    packed_rhs: PackedWeights | None = None,
+) -> Out: ...
+
+
+@overload
+def gmm(
+    lhs: Operand, rhs: Operands, group_sizes: Sizes, *, preactivation: Literal[True], **options: Any
+) -> tuple[Tensor, Tensor]: ...
 
 
 def gmm(
