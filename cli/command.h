@@ -41,5 +41,6 @@ void add_verify(CLI::App& app, int* exit_code);
 void add_explain(CLI::App& app, int* exit_code);
 void add_schedule(CLI::App& app, int* exit_code);
 void add_bench(CLI::App& app, int* exit_code);
+void add_tune(CLI::App& app, int* exit_code);
 
 }  // namespace cadre::cli

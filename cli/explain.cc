@@ -26,6 +26,7 @@ nlohmann::json json_of(const backend::Explanation& result) {
                                {"hash", hash_of(p)}}},
                              {"backend", nullptr},
                              {"config", nullptr},
+                             {"tuning", result.tuning},
                              {"workspace_bytes", result.workspace_bytes}};
   if (!result.chosen_backend.empty()) {
     document["backend"] = result.chosen_backend;

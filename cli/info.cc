@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/registry.h"
+#include "backend/tuning.h"
 #include "cadre/version.h"
 #include "command.h"
 #include "core/environment.h"
@@ -35,6 +36,10 @@ nlohmann::json collect() {
     backends.push_back({{"name", backend->name()}, {"kernels", backend->kernels()}});
   }
   const Context context;
+  nlohmann::json tuning = nlohmann::json::array();
+  for (const backend::TuningSource& source : backend::tuning_sources(context.state())) {
+    tuning.push_back({{"name", source.name}, {"status", source.status}});
+  }
   bool check = false;  // what is wrong with these stands in the context's status
   (void)environment::check_every_call(&check);
   int32_t num_threads = 0;
@@ -49,12 +54,15 @@ nlohmann::json collect() {
             {"caches", caches}}},
           {"cuda", {{"built", built_with_cuda()}, {"devices", devices}}},
           {"backends", backends},
+          {"tuning", tuning},
           {"environment",
            {{"CADRE_BACKEND", environment::backend()},
             {"CADRE_ISA", environment::isa()},
             {"CADRE_NUM_THREADS", num_threads},
             {"OMP_NUM_THREADS", environment::omp_num_threads()},
-            {"CADRE_CHECK", check}}},
+            {"CADRE_CHECK", check},
+            {"CADRE_TUNE", context.state().tuned ? "" : "off"},
+            {"CADRE_TUNE_CACHE", context.state().tune_cache}}},
           {"context", context.status().ok() ? "ok" : context.status().message()}};
 }
 
@@ -86,6 +94,11 @@ void print_text(const nlohmann::json& info) {
     fmt::print("  {:<10}{}\n", backend["name"].get<std::string>(),
                fmt::join(backend["kernels"].get<std::vector<std::string>>(), ", "));
   }
+  fmt::print("\nTables of cadre tune\n");
+  for (const auto& table : info["tuning"]) {
+    fmt::print("  {}: {}\n", table["name"].get<std::string>(), table["status"].get<std::string>());
+  }
+  if (info["tuning"].empty()) fmt::print("  none\n");
   fmt::print("\nEnvironment\n");
   for (const auto& [name, value] : info["environment"].items()) {
     std::string shown = value.is_string() ? value.get<std::string>() : value.dump();

@@ -28,6 +28,7 @@ int run(int argc, char** argv) {
   cadre::cli::add_explain(app, &exit_code);
   cadre::cli::add_schedule(app, &exit_code);
   cadre::cli::add_bench(app, &exit_code);
+  cadre::cli::add_tune(app, &exit_code);
   const auto known = app.get_subcommands([](const CLI::App*) { return true; });
   const auto is_named = [argv](const CLI::App* command) { return command->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(known.begin(), known.end(), is_named)) {

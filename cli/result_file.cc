@@ -42,8 +42,15 @@ constexpr std::string_view kVariables[] = {"CADRE_",
                                            "MALLOC_",
                                            "LD_PRELOAD"};
 
-Status not_writable(const std::string& path, std::string_view reason) {
-  return Status::invalid(text("--json = \"", path, "\", expected a writable file: ", reason));
+/// The file and the option that names it, for messages.
+struct NamedFile {
+  const std::string& path;
+  std::string_view option;
+};
+
+Status not_writable(const NamedFile& file, std::string_view reason) {
+  return Status::invalid(
+      text(file.option, " = \"", file.path, "\", expected a writable file: ", reason));
 }
 
 /// The file itself where `path` is a link to it: the link stays.
@@ -63,10 +70,10 @@ fs::path temporary_of(const fs::path& target) {
 }
 
 /// Makes the temporary file with the permissions that the new file is to have.
-Status make_temporary(const std::string& path, const fs::path& target) {
+Status make_temporary(const NamedFile& named, const fs::path& target) {
   const fs::path temporary = temporary_of(target);
   const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0) return not_writable(path, std::strerror(errno));
+  if (file < 0) return not_writable(named, std::strerror(errno));
   close(file);
   std::error_code error;
   const fs::file_status old = fs::status(target, error);
@@ -102,25 +109,27 @@ std::string result_text(const nlohmann::json& document) {
   return text("{", fields, "\n}\n");
 }
 
-Status check_replaceable(const std::string& path) {
+Status check_replaceable(const std::string& path, std::string_view option) {
+  const NamedFile named{path, option};
   const fs::path target = target_of(path);
   std::error_code error;
-  if (fs::is_directory(target, error)) return not_writable(path, "it is a folder");
+  if (fs::is_directory(target, error)) return not_writable(named, "it is a folder");
   if (fs::exists(target, error) && access(target.c_str(), W_OK) != 0) {
-    return not_writable(path, std::strerror(errno));
+    return not_writable(named, std::strerror(errno));
   }
   if (is_special(target)) return {};
-  Status status = make_temporary(path, target);
+  Status status = make_temporary(named, target);
   fs::remove(temporary_of(target), error);
   return status;
 }
 
-Status replace_file(const std::string& path, const std::string& content) {
+Status replace_file(const std::string& path, const std::string& content, std::string_view option) {
+  const NamedFile named{path, option};
   const fs::path target = target_of(path);
   const bool direct = is_special(target);
   const fs::path written = direct ? target : temporary_of(target);
   if (!direct) {
-    if (Status status = make_temporary(path, target); !status.ok()) return status;
+    if (Status status = make_temporary(named, target); !status.ok()) return status;
   }
   std::ofstream file(written);
   file << content;
@@ -128,12 +137,12 @@ Status replace_file(const std::string& path, const std::string& content) {
   std::error_code error;
   if (!file) {
     if (!direct) fs::remove(written, error);
-    return not_writable(path, "it could not be written to the end");
+    return not_writable(named, "it could not be written to the end");
   }
   if (direct) return {};
   fs::rename(written, target, error);
   if (error) {
-    return not_writable(path, text(error.message(), "; the results are in ", written.string()));
+    return not_writable(named, text(error.message(), "; the results are in ", written.string()));
   }
   return {};
 }

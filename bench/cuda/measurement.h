@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ struct Checked {
   double max_error = 0;    ///< of the element that is worst by its tolerance
   double ratio = 0;        ///< its error over its tolerance
   std::string where{};     ///< "group 3, element 4711"
+  uint64_t bits = 0;       ///< a hash of the sampled elements: equal where they are
 
   bool passed() const { return elements > 0 && not_finite == 0 && ratio <= 1; }
 };

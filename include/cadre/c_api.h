@@ -184,6 +184,9 @@ typedef struct cadre_context_options {
   int32_t sm_count;    /* 0: every multiprocessor */
   const char* isa;     /* NULL: CADRE_ISA, else the best here */
   const char* backend; /* NULL: CADRE_BACKEND, else the first that takes the problem */
+  /* What `cadre tune` has measured; NULL: CADRE_TUNE_CACHE, else the user's cache folder. */
+  const char* tune_cache;
+  int32_t tuned; /* 1; 0, or CADRE_TUNE=0: neither that file nor the tables that are shipped */
 } cadre_context_options;
 
 CADRE_API void cadre_context_options_init(cadre_context_options* options, size_t struct_size);

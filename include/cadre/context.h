@@ -23,6 +23,11 @@ struct ContextOptions {
   std::string backend{};
   /// CUDA multiprocessors a kernel may occupy; 0: all of them.
   int32_t sm_count = 0;
+  /// What `cadre tune` has measured decides between kernels that give the same bits: this file,
+  /// empty: CADRE_TUNE_CACHE, else cadre/tune.json in the user's cache folder; then the tables that
+  /// the library ships. Read once, by the first product.
+  std::string tune_cache{};
+  bool tuned = true;  ///< false, or CADRE_TUNE=0: without any of these
 };
 
 enum class Precision : int32_t {

@@ -33,6 +33,9 @@ Status resolve(const ContextOptions& options, detail::ContextState* state) {
     return Status::invalid(
         text("context: backend = \"", state->backend, "\", expected one of ", registry.names()));
   }
+  if (Status status = environment::tuned(&state->tuned); !status.ok()) return status;
+  state->tuned &= options.tuned;
+  state->tune_cache = options.tune_cache.empty() ? environment::tune_cache() : options.tune_cache;
   bool check = false;  // read again by every call: here for the error alone
   return environment::check_every_call(&check);
 }

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "backend/registry.h"
+#include "backend/tuning.h"
 #include "core/text.h"
 
 namespace cadre::backend {
@@ -34,6 +35,13 @@ Explanation explain(const detail::ContextState& context, const plan::Problem& pr
     if (!skipped && result.chosen_backend.empty() &&
         backend->choose(context, problem, pinned, &config).ok()) {
       result.chosen_backend = name;
+      if (pinned == nullptr) {
+        TunedChoice tuned;
+        choose_tuned(context, *backend, problem, &config, &tuned);
+        result.tuning = tuned.word();
+      } else {
+        result.tuning = "not asked: a kernel is pinned";
+      }
       result.config = config;
       result.workspace_bytes = backend->workspace_size(problem, config);
     }
@@ -57,7 +65,8 @@ std::string to_string(const Explanation& result) {
     lines << "Chosen    none: every kernel refuses\n";
   } else {
     lines << "Chosen    " << to_string(result.config) << " (backend " << result.chosen_backend
-          << ")\nWorkspace " << result.workspace_bytes << " bytes\n";
+          << ")\nTuning    " << result.tuning << "\nWorkspace " << result.workspace_bytes
+          << " bytes\n";
   }
   lines << "\nEvery kernel, asked by name\n" << std::left;
   for (auto answer = result.answers.begin(); answer != result.answers.end();) {

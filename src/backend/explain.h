@@ -23,6 +23,7 @@ struct Explanation {
   plan::Problem problem{};
   std::string chosen_backend{};  ///< empty: no backend takes it
   plan::Config config{};
+  std::string tuning{};  ///< what measurements say of the choice
   size_t workspace_bytes = 0;
   std::vector<Answer> answers{};  ///< every kernel of every backend
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/tuning.h"
 #include "core/text.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/reference.h"
@@ -70,6 +71,7 @@ Status Registry::select(const detail::ContextState& context, const plan::Problem
     const Status status = backend->choose(context, problem, pinned, &selection->config);
     if (status.ok()) {
       selection->backend = backend.get();
+      if (pinned == nullptr) choose_tuned(context, *backend, problem, &selection->config);
       return {};
     }
     if (status.code() == StatusCode::kInternal) return status;

@@ -1,5 +1,6 @@
 // C ABI: status, types, views and the context.
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -135,6 +136,7 @@ void cadre_context_options_init(cadre_context_options* options, size_t struct_si
   cadre_context_options result = {};
   result.num_threads = defaults.num_threads;
   result.sm_count = defaults.sm_count;
+  result.tuned = defaults.tuned ? 1 : 0;
   capi::write_defaults(result, options, struct_size);
 }
 
@@ -148,8 +150,9 @@ cadre_status_code cadre_context_create(const cadre_context_options* options,
     ContextOptions settings;
     if (options != nullptr) {
       cadre_context_options given;
-      if (Status status = capi::read_struct("context", options, sizeof(cadre_context_options),
-                                            cadre_context_options_init, &given);
+      if (Status status =
+              capi::read_struct("context", options, offsetof(cadre_context_options, tune_cache),
+                                cadre_context_options_init, &given);
           !status.ok()) {
         return status;
       }
@@ -157,6 +160,8 @@ cadre_status_code cadre_context_create(const cadre_context_options* options,
       settings.sm_count = given.sm_count;
       if (given.isa != nullptr) settings.isa = given.isa;
       if (given.backend != nullptr) settings.backend = given.backend;
+      if (given.tune_cache != nullptr) settings.tune_cache = given.tune_cache;
+      settings.tuned = given.tuned != 0;
     }
     auto handle = std::make_unique<cadre_context>(settings);
     if (!handle->context.status().ok()) return handle->context.status();

@@ -51,4 +51,22 @@ Status check_every_call(bool* check) {
   return Status::invalid(text("context: CADRE_CHECK = \"", value, "\", expected 0 or 1"));
 }
 
+std::string tune_cache() {
+  std::string file = value_of("CADRE_TUNE_CACHE");
+  if (!file.empty()) return file;
+  // https://specifications.freedesktop.org/basedir-spec: a relative path is to be ignored.
+  if (std::string folder = value_of("XDG_CACHE_HOME"); folder.starts_with('/')) {
+    return folder + "/cadre/tune.json";
+  }
+  const std::string home = value_of("HOME");
+  return home.empty() ? "" : home + "/.cache/cadre/tune.json";
+}
+
+Status tuned(bool* tuned) {
+  const std::string value = value_of("CADRE_TUNE");
+  *tuned = value != "0";
+  if (value.empty() || value == "0" || value == "1") return {};
+  return Status::invalid(text("context: CADRE_TUNE = \"", value, "\", expected 0 or 1"));
+}
+
 }  // namespace cadre::environment

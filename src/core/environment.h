@@ -29,4 +29,11 @@ int32_t omp_num_threads();
 /// no. Anything else: an error.
 Status check_every_call(bool* check);
 
+/// CADRE_TUNE_CACHE, else cadre/tune.json in XDG_CACHE_HOME or ~/.cache; empty where none of these
+/// is set.
+std::string tune_cache();
+
+/// CADRE_TUNE=0: no measurement decides. Unset, empty and 1: they do. Anything else: an error.
+Status tuned(bool* tuned);
+
 }  // namespace cadre::environment

@@ -67,6 +67,24 @@ class CpuBackend final : public plan::Backend {
     return {};
   }
 
+  std::string machine(const detail::ContextState& context, Device device) const override {
+    Isa isa = Isa::kScalar;
+    if (device.kind != DeviceKind::kCpu || !resolve_isa(context.isa, &isa).ok()) return {};
+    return text(name_of(isa), ", ", context.num_threads, " threads");
+  }
+
+  /// Sums in int32 are exact in any order; any other kernel adds in an order of its own. The number
+  /// of threads never counts.
+  bool same_bits(const plan::Problem& problem, const plan::Config& one,
+                 const plan::Config& other) const override {
+    return problem.out.dtype == DType::kI32 || same_kernel(one, other);
+  }
+
+  /// Instruction sets that have nothing better for some types share the kernel.
+  bool same_kernel(const plan::Config& one, const plan::Config& other) const override {
+    return chosen(one).gemm == chosen(other).gemm;
+  }
+
   Status run(detail::ContextState& /*context*/, const plan::Problem& problem,
              const plan::Config& config, const plan::Operands& operands,
              const CallOptions& /*options*/) const override {

@@ -169,6 +169,23 @@ class CudaBackend final : public plan::Backend {
     return status;
   }
 
+  std::string machine(const detail::ContextState& context, Device device) const override {
+    const DeviceProperties* found = nullptr;
+    if (device.kind != DeviceKind::kCuda || !device_properties(device.index, &found).ok()) {
+      return {};
+    }
+    const int32_t sms =
+        context.sm_count > 0 ? std::min(context.sm_count, found->sm_count) : found->sm_count;
+    return text(found->name, ", ", sms, " SMs");
+  }
+
+  /// Kernels of one family add over k in one order (tests/gpu/hopper_bits_test.cc and
+  /// tile_bits_test.cc hold them to it); between families epilogues may round another way.
+  bool same_bits(const plan::Problem& /*problem*/, const plan::Config& one,
+                 const plan::Config& other) const override {
+    return &family_of(one) == &family_of(other);
+  }
+
   size_t workspace_size(const plan::Problem& problem, const plan::Config& config) const override {
     return workspace_layout(problem, scratch_bytes(problem, config)).total_bytes;
   }

@@ -35,6 +35,24 @@ class Backend {
   virtual Status choose(const detail::ContextState& context, const Problem& problem,
                         const char* pinned, Config* config) const = 0;
 
+  /// What a measurement is for, as far as this backend is concerned: "avx512_bf16, 16 threads";
+  /// empty where nothing is to be measured.
+  virtual std::string machine(const detail::ContextState& /*context*/, Device /*device*/) const {
+    return {};
+  }
+
+  /// Whether two choices for one problem give the same bits whatever the data: only then a
+  /// measurement may decide between them.
+  virtual bool same_bits(const Problem& /*problem*/, const Config& /*one*/,
+                         const Config& /*other*/) const {
+    return false;
+  }
+
+  /// Whether two choices run the same code, under whatever names.
+  virtual bool same_kernel(const Config& one, const Config& other) const {
+    return one.choice == other.choice;
+  }
+
   /// Bytes of device workspace that run() uses for this choice.
   virtual size_t workspace_size(const Problem& /*problem*/, const Config& /*config*/) const {
     return 0;

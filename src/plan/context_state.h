@@ -22,10 +22,12 @@ class ContextState {
   std::string isa;      ///< empty: the best here
   std::string backend;  ///< empty: the first that takes the problem
   int32_t sm_count = 0;
+  bool tuned = false;      ///< measurements decide between kernels of the same bits
+  std::string tune_cache;  ///< the user's file of these; empty: there is none
 
   /// The attachment of `owner`, made by `make` at the first call. Thread-safe.
   template <typename Make>
-  Attachment& attachment(const void* owner, Make make) {
+  Attachment& attachment(const void* owner, Make make) const {
     const std::scoped_lock lock(mutex_);
     std::unique_ptr<Attachment>& slot = attachments_[owner];
     if (!slot) slot = make();
@@ -33,8 +35,8 @@ class ContextState {
   }
 
  private:
-  std::mutex mutex_;
-  std::map<const void*, std::unique_ptr<Attachment>> attachments_;
+  mutable std::mutex mutex_;
+  mutable std::map<const void*, std::unique_ptr<Attachment>> attachments_;
 };
 
 }  // namespace cadre::detail

@@ -185,6 +185,7 @@ std::map<std::string, std::string> cpp_defaults() {
       {"call.workspace_size_bytes", text(call.workspace_size_bytes)},
       {"context.num_threads", text(context.num_threads)},
       {"context.sm_count", text(context.sm_count)},
+      {"context.tuned", text(context.tuned ? 1 : 0)},
   };
 }
 
@@ -231,6 +232,7 @@ std::map<std::string, std::string> c_defaults() {
       {"call.workspace_size_bytes", text(call.workspace_size_bytes)},
       {"context.num_threads", text(context.num_threads)},
       {"context.sm_count", text(context.sm_count)},
+      {"context.tuned", text(context.tuned)},
   };
 }
 

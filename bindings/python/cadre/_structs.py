@@ -98,6 +98,8 @@ class ContextOptions(ctypes.Structure):
         ("sm_count", c_int32),
         ("isa", c_char_p),
         ("backend", c_char_p),
+        ("tune_cache", c_char_p),
+        ("tuned", c_int32),
     ]
 
 
