@@ -37,6 +37,7 @@ size_t word_count(const plan::Problem& problem) {
        {&problem.rhs, &problem.epilogue.c, &problem.out, &problem.epilogue.bias}) {
     if (layout->placement == Placement::kList) words += local;
   }
+  if (problem.rhs_scales.list) words += local;
   return words;
 }
 

@@ -47,6 +47,28 @@ struct RowIndexArguments {
   int32_t* fault = nullptr;
 };
 
+/// The scales of an operand. A group's begin at pointers[group] or group * group_stride, and then
+/// GroupEntry::row_begin * begin_stride further on; strides count scales.
+struct ScaleArguments {
+  const char* data = nullptr;
+  void* const* pointers = nullptr;  ///< on the device
+  bool is_e8m0 = false;
+  int32_t outer_block = 1;
+  int32_t inner_block = 0;  ///< 0: all of K shares one
+  int64_t group_stride = 0;
+  int64_t begin_stride = 0;
+  int64_t outer_stride = 0;
+  int64_t inner_stride = 0;
+};
+
+/// Column-wise copies among tgmm's operands.
+struct ColumnArguments {
+  bool a = false, b = false;
+  int64_t capacity = 0;   ///< columns that all copies have
+  int32_t line_rows = 0;  ///< rows of a line of scales; 0: a line for each group
+  int64_t lines = 0;      ///< lines of scales that all have memory for
+};
+
 /// What prepare_kernel.cu reads.
 struct PrepareArguments {
   plan::Op op = plan::Op::kGmm;
@@ -58,6 +80,8 @@ struct PrepareArguments {
   int64_t n = 0;
   int64_t k = 0;
   TensorArguments a, b, c, d, bias;
+  ColumnArguments columns{};
+  ScaleArguments a_scales{}, b_scales{};  ///< handed on to the product
   bool a_by_index = false;  ///< then every group's A begins with the tensor's first row
   ScalarArguments alpha, beta;
   int32_t tile_m = 0;
@@ -95,6 +119,7 @@ struct ProductArguments {
   int32_t a_element_bytes = 4;
   int32_t b_element_bytes = 4;
   RowIndexArguments a_index{};
+  ScaleArguments a_scales{}, b_scales{};
   DType a_dtype = DType::kF32;
   DType b_dtype = DType::kF32;
   DType d_dtype = DType::kF32;

@@ -50,6 +50,7 @@ constexpr PortableKernel kInt8 =
     tiled<SmallShape>("sm80/int8", &launch_int8, SmallShape::kBlockBytes);
 constexpr PortableKernel kTf32 = simple("sm80/tf32", &launch_tf32, 128);
 constexpr PortableKernel kF32 = simple("sm80/f32", &launch_f32, 128);
+constexpr PortableKernel kScaled = simple("sm80/f32_scaled", &launch_scaled, 64);
 constexpr PortableKernel kF64 = simple("sm80/f64", &launch_f64, 64);
 constexpr PortableKernel kBiasGrad = simple("sm80/bias_grad", nullptr, 0, 128);
 constexpr PortableKernel kRoute = simple("sm80/route");
@@ -64,11 +65,12 @@ constexpr PortableKernel kQuantize = simple("sm80/quantize");
 constexpr PortableKernel kDequantize = simple("sm80/dequantize");
 constexpr PortableKernel kAmax = simple("sm80/amax");
 
-constexpr std::array kKernels = {
-    &kMmaEven,  &kMmaWide,      &kMmaDeep,     &kMma,           &kInt8,
-    &kTf32,     &kF32,          &kF64,         &kBiasGrad,      &kRoute,
-    &kPermute,  &kCombine,      &kCombineGrad, &kSelectExperts, &kSelectExpertsGrad,
-    &kActivate, &kActivateGrad, &kQuantize,    &kDequantize,    &kAmax};
+constexpr std::array kKernels = {&kMmaEven,  &kMmaWide,      &kMmaDeep,       &kMma,
+                                 &kInt8,     &kTf32,         &kF32,           &kScaled,
+                                 &kF64,      &kBiasGrad,     &kRoute,         &kPermute,
+                                 &kCombine,  &kCombineGrad,  &kSelectExperts, &kSelectExpertsGrad,
+                                 &kActivate, &kActivateGrad, &kQuantize,      &kDequantize,
+                                 &kAmax};
 constexpr auto kNames = [] {
   std::array<std::string_view, kKernels.size()> names{};
   for (size_t i = 0; i < names.size(); ++i) names[i] = kKernels[i]->name;
@@ -220,6 +222,7 @@ std::vector<const PortableKernel*> candidates(const plan::Problem& problem,
     }
     return kernels;
   }
+  if (is_fp8(problem.lhs.dtype)) return {&kScaled};
   if (problem.precision == Precision::kTf32) return {&kTf32};
   return {&kF32};
 }
@@ -249,8 +252,11 @@ bool turn_around(GroupedTensor* tensor) {
 ProductArguments product_arguments(const plan::Problem& problem, const plan::Operands& operands,
                                    const PrepareArguments& prepared) {
   ProductArguments args{.table = prepared.table, .num_groups = problem.num_local_groups};
-  args.a_rows_along_k = prepared.transpose_a || problem.op == plan::Op::kTgmm;
-  args.b_rows_along_n = prepared.transpose_b;
+  const bool is_tgmm = problem.op == plan::Op::kTgmm;
+  args.a_rows_along_k = prepared.transpose_a || (is_tgmm && !prepared.columns.a);
+  args.b_rows_along_n = prepared.transpose_b || prepared.columns.b;
+  args.a_scales = prepared.a_scales;
+  args.b_scales = prepared.b_scales;
   args.a_col_stride = operands.lhs.col_stride;
   args.b_col_stride = operands.rhs.col_stride;
   args.d_col_stride = operands.out.col_stride;
@@ -305,13 +311,10 @@ class PortableFamily final : public cuda::KernelFamily {
     if (problem.epilogue.activates()) {
       return Status::unsupported("applies no activation in the epilogue");
     }
-    const bool fp8 = is_fp8(problem.lhs.dtype) || is_fp8(problem.rhs.dtype);
-    if (fp8 && !plan::is_row_op(problem.op)) {
-      return Status::unsupported("takes no fp8 operands");
-    }
     // The dims of grouped_gemm may be bounds alone: there
     // prepare_kernel.cu counts.
-    const int32_t tile = problem.compute == DType::kF64 ? 64 : 128;
+    const bool small = problem.compute == DType::kF64 || is_fp8(problem.lhs.dtype);
+    const int32_t tile = small ? 64 : 128;
     if (problem.op != plan::Op::kGroupedGemm && problem.op != plan::Op::kBiasGrad &&
         most_tiles(problem, tile, tile) > static_cast<double>(kMaxTiles)) {
       return Status::unsupported(text("has more than 2^30 tiles of ", tile, " x ", tile));
@@ -319,9 +322,10 @@ class PortableFamily final : public cuda::KernelFamily {
     return {};
   }
 
-  /// Tensor-core products, whose loader finds a row as well by index.
+  /// Tensor-core products, whose loader finds a row as well by index, and FP8, whose scales would
+  /// have to be copied with the rows.
   bool follows_rows(const plan::Problem& problem) const override {
-    return problem.op == plan::Op::kGmm && is_16bit_pair(problem) &&
+    return problem.op == plan::Op::kGmm && (is_16bit_pair(problem) || is_fp8(problem.lhs.dtype)) &&
            problem.lhs_rows.rows < INT32_MAX;
   }
 

@@ -35,6 +35,7 @@ Status launch_even(const ProductLaunch& product);
 Status launch_int8(const ProductLaunch& product);
 Status launch_f32(const ProductLaunch& product);
 Status launch_tf32(const ProductLaunch& product);
+Status launch_scaled(const ProductLaunch& product);
 Status launch_f64(const ProductLaunch& product);
 
 /// Groups of a bias_grad: validated offsets are made first.

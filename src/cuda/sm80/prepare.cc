@@ -1,6 +1,10 @@
 // Fills PrepareArguments from a call.
 #include "cuda/sm80/prepare.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
 #include "plan/group_offsets.h"
 
 namespace cadre::sm80 {
@@ -53,6 +57,50 @@ ScalarArguments scalar_arguments(const GroupScalars& scalars) {
   return args;
 }
 
+ScaleArguments scale_arguments(const plan::Problem& problem, const plan::ScaleForm& form,
+                               const Scales& scales, bool of_lhs, cuda::CarriedWords* words) {
+  if (!form.given()) return {};
+  ScaleArguments args{.data = static_cast<const char*>(scales.values.data),
+                      .is_e8m0 = form.dtype == DType::kE8M0,
+                      .outer_block = form.outer_block,
+                      .inner_block = plan::inner_block_of(form.mode),
+                      .group_stride = form.group_stride,
+                      .outer_stride = form.outer_stride,
+                      .inner_stride = form.inner_stride};
+  if (form.list) {
+    const bool on_device = scales.pointers_device.kind == DeviceKind::kCuda;
+    args.pointers =
+        on_device ? scales.pointers : words->add(scales.pointers, problem.num_local_groups);
+  }
+  if (form.columns) {
+    // A line is a group's or a block's; lines of blocks are told apart by where the group begins.
+    args.begin_stride = args.inner_block == 0 ? form.group_stride : form.inner_stride;
+    args.group_stride = 0;
+  } else if (problem.op == plan::Op::kGmm && of_lhs) {
+    args.group_stride = 0;
+    args.begin_stride = problem.lhs_rows.by_index() ? 0 : form.outer_stride;
+  } else if (problem.op == plan::Op::kTgmm) {
+    args.group_stride = 0;
+  }
+  return args;
+}
+
+/// The copies have the same groups, so the smaller one bounds both.
+ColumnArguments column_arguments(const plan::Problem& problem, const plan::Operands& operands) {
+  ColumnArguments args{.a = problem.lhs_scales.columns,
+                       .b = problem.rhs_scales.columns,
+                       .capacity = INT64_MAX,
+                       .lines = INT64_MAX};
+  for (const auto& [form, tensor] : {std::pair{&problem.lhs_scales, &operands.lhs},
+                                     std::pair{&problem.rhs_scales, &operands.rhs}}) {
+    if (!form->columns) continue;
+    args.capacity = std::min(args.capacity, tensor->cols.uniform);
+    args.line_rows = plan::inner_block_of(form->mode);
+    if (args.line_rows != 0) args.lines = std::min(args.lines, form->lines);
+  }
+  return args;
+}
+
 }  // namespace
 
 Status prepare(const cuda::Launch& launch, const plan::Problem& problem, const plan::Config& config,
@@ -82,6 +130,9 @@ Status prepare(const cuda::Launch& launch, const plan::Problem& problem, const p
                 ? tensor_arguments(operands.epilogue.c, &words)
                 : args->d;
   args->bias = tensor_arguments(operands.epilogue.bias, &words);
+  args->columns = column_arguments(problem, operands);
+  args->a_scales = scale_arguments(problem, problem.lhs_scales, operands.lhs_scales, true, &words);
+  args->b_scales = scale_arguments(problem, problem.rhs_scales, operands.rhs_scales, false, &words);
   args->alpha = scalar_arguments(operands.epilogue.alpha);
   args->beta = scalar_arguments(operands.epilogue.beta);
   args->tile_m = config.tile_m;

@@ -108,6 +108,71 @@ __device__ void gmm_entry(const PrepareArguments& args, int64_t group, GroupEntr
   entry->row_begin = begin;
 }
 
+/// The sum of the values before this thread's, over the block and the steps before, which `carried`
+/// holds. All threads of the block call this together.
+__device__ int64_t running_begin(int64_t value, int64_t* carried) {
+  __shared__ int64_t total;
+  constexpr int64_t kCap = int64_t{1} << 61;
+  const cuda::BlockSums sums = cuda::capped_block_scan(value, kCap);
+  const int64_t before = *carried;
+  if (threadIdx.x == kScanThreads - 1) total = min(before + sums.inclusive, kCap);
+  __syncthreads();
+  *carried = total;
+  __syncthreads();
+  return min(before + sums.exclusive, kCap);
+}
+
+/// Where a group begins in column-wise copies, and its first line of scales.
+struct ColumnPlace {
+  int64_t column = 0, line = 0;
+};
+
+__device__ ColumnPlace column_room(const ColumnArguments& columns, int64_t rows) {
+  const int64_t aligned = (rows + kColumnAlignment - 1) / kColumnAlignment * kColumnAlignment;
+  return {aligned, columns.line_rows == 0 ? 1 : (rows + columns.line_rows - 1) / columns.line_rows};
+}
+
+/// What the groups before the local ones take. Where a size among them is bad, all local groups are
+/// empty.
+__device__ ColumnPlace foreign_columns(const PrepareArguments& args) {
+  ColumnPlace carried;
+  const int64_t first = cuda::first_local_group(args.groups);
+  for (int64_t begin = 0; begin < first; begin += kScanThreads) {
+    const int64_t group = begin + threadIdx.x;
+    int64_t size = group < first ? cuda::read_size(args.groups, group) : 0;
+    if (size < 0 || size > args.groups.m) size = 0;
+    ColumnPlace room;
+    if (group < first) room = column_room(args.columns, size);
+    running_begin(room.column, &carried.column);
+    running_begin(room.line, &carried.line);
+  }
+  return carried;
+}
+
+/// Moves the operands that are column-wise copies to their groups' columns, in a finished table. A
+/// group that doesn't fit them is empty, and a fault.
+__device__ void place_columns(const PrepareArguments& args) {
+  ColumnPlace carried = foreign_columns(args);
+  for (int64_t first = 0; first < args.groups.num_local; first += kScanThreads) {
+    const int64_t group = first + threadIdx.x;
+    const bool real = group < args.groups.num_local;
+    GroupEntry& entry = args.table.entries[real ? group : 0];
+    ColumnPlace room;
+    if (real) room = column_room(args.columns, entry.k);
+    const int64_t column = running_begin(room.column, &carried.column);
+    const int64_t line = running_begin(room.line, &carried.line);
+    if (!real) continue;
+    if (column > args.columns.capacity - room.column || line > args.columns.lines - room.line) {
+      if (entry.k > 0) cuda::report_fault(args.groups.fault, plan::DeviceFault::kExtent);
+      entry.k = 0;
+      continue;
+    }
+    if (args.columns.a) entry.a = args.a.data + column * args.a.col_stride;
+    if (args.columns.b) entry.b = args.b.data + column * args.b.col_stride;
+    entry.row_begin = line;
+  }
+}
+
 __device__ void tgmm_entry(const PrepareArguments& args, int64_t group, GroupEntry* entry) {
   const int64_t begin = args.offsets[group];
   entry->m = args.k;
@@ -124,19 +189,9 @@ __device__ void tgmm_entry(const PrepareArguments& args, int64_t group, GroupEnt
 /// step to step.
 __device__ int64_t packed_begin(const TensorArguments& tensor, const Matrix& matrix, int64_t group,
                                 bool real, int64_t* carried) {
-  __shared__ int64_t total;
-  constexpr int64_t kCap = int64_t{1} << 61;
-  const int64_t elements = real ? packed_elements(tensor, matrix) : 0;
-  const cuda::BlockSums sums = cuda::capped_block_scan(elements, kCap);
-  const int64_t before = *carried;
-  if (threadIdx.x == kScanThreads - 1) total = min(before + sums.inclusive, kCap);
-  __syncthreads();
-  *carried = total;
-  __syncthreads();
-  if (tensor.offsets.values != nullptr) {
-    return real ? value_of(tensor.offsets, group) : 0;
-  }
-  return min(before + sums.exclusive, kCap);
+  const int64_t begin = running_begin(real ? packed_elements(tensor, matrix) : 0, carried);
+  if (tensor.offsets.values == nullptr) return begin;
+  return real ? value_of(tensor.offsets, group) : 0;
 }
 
 /// Address of a matrix of a grouped_gemm tensor; false when it doesn't fit its packed buffer.
@@ -250,6 +305,7 @@ __global__ void __launch_bounds__(kScanThreads)
     if (threadIdx.x == kScanThreads - 1) tiles_so_far = end;
     __syncthreads();
   }
+  if (args.columns.a || args.columns.b) place_columns(args);
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ struct StagedBlock {
 
   /// The place of element i of this thread: neighbours in a warp lie along the dimension that is
   /// contiguous in memory.
-  __device__ __forceinline__ static void place(const StridedSource& source, int i, int* outer,
-                                               int* k) {
+  template <typename Source>
+  __device__ __forceinline__ static void place(const Source& source, int i, int* outer, int* k) {
     const int index = i * Traits::kThreads + static_cast<int>(threadIdx.x);
     const bool along_k = source.k_stride == 1;
     *outer = along_k ? index / Traits::kBlockK : index % Traits::kTile;
@@ -70,8 +70,21 @@ struct StagedBlock {
     });
   }
 
-  template <bool kTf32>
-  __device__ __forceinline__ void store(const StridedSource& source, Compute* shared) const {
+  /// From a source that makes a value itself.
+  template <typename Source>
+  __device__ __forceinline__ void load(const Source& source, int64_t k_begin, int64_t k_end) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      int outer = 0;
+      int k = 0;
+      place(source, i, &outer, &k);
+      const bool valid = outer < source.extent && k_begin + k < k_end;
+      values[i] = valid ? source.value(outer, k_begin + k) : Compute{};
+    }
+  }
+
+  template <bool kTf32, typename Source>
+  __device__ __forceinline__ void store(const Source& source, Compute* shared) const {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       int outer = 0;
@@ -103,6 +116,24 @@ __device__ __forceinline__ StridedSource source_b(const ProductArguments& args,
   return {entry.b + int64_t{tile.col_tile} * Traits::kTile * n_stride * element_bytes, args.b_dtype,
           n_stride, k_stride, entry.n - int64_t{tile.col_tile} * Traits::kTile};
 }
+
+/// Where the kernel's operands come from.
+struct PlainSources {
+  static constexpr int kResidentBlocks = 0;  ///< of a multiprocessor at least; 0: not asked for
+
+  template <typename Traits>
+  __device__ __forceinline__ static StridedSource a(const ProductArguments& args,
+                                                    const GroupEntry& entry,
+                                                    const ProductTile& tile) {
+    return source_a<Traits>(args, entry, tile, args.a_element_bytes);
+  }
+  template <typename Traits>
+  __device__ __forceinline__ static StridedSource b(const ProductArguments& args,
+                                                    const GroupEntry& entry,
+                                                    const ProductTile& tile) {
+    return source_b<Traits>(args, entry, tile, args.b_element_bytes);
+  }
+};
 
 /// Thread (tx, ty) of 16 x 16 holds rows ty * kThread + i, columns tx * kThread + j.
 template <typename Traits>
@@ -209,8 +240,8 @@ struct Tf32Math {
   }
 };
 
-template <typename Traits, template <typename> typename Math>
-__global__ void __launch_bounds__(Traits::kThreads)
+template <typename Traits, template <typename> typename Math, typename Sources>
+__global__ void __launch_bounds__(Traits::kThreads, Sources::kResidentBlocks)
     simt_kernel(const __grid_constant__ ProductArguments args) {
   using Compute = typename Traits::Compute;
   __shared__ Compute shared_a[Traits::kBlockK * Traits::kPitch];
@@ -219,8 +250,8 @@ __global__ void __launch_bounds__(Traits::kThreads)
   for (int index = static_cast<int>(blockIdx.x); find_tile(args, index, &tile);
        index += static_cast<int>(gridDim.x)) {
     const GroupEntry& entry = args.table.entries[tile.group];
-    const StridedSource a = source_a<Traits>(args, entry, tile, args.a_element_bytes);
-    const StridedSource b = source_b<Traits>(args, entry, tile, args.b_element_bytes);
+    const auto a = Sources::template a<Traits>(args, entry, tile);
+    const auto b = Sources::template b<Traits>(args, entry, tile);
     const int64_t k = entry.k;
     Math<Traits> math;
     StagedBlock<Traits> next_a;
