@@ -106,6 +106,9 @@ struct Case {
   bool columns(ScaleMode mode) const {
     return op == Op::kTgmm && mode != ScaleMode::kNone && mode != ScaleMode::kTensor;
   }
+  /// FP8 products are added as Hopper's tensor cores do it; check_case() finds out.
+  bool tensor_core_fp8 = false;
+
   int64_t local_groups() const;
   /// Columns of the result.
   int64_t out_cols() const { return n / activation.columns(); }

@@ -15,6 +15,10 @@ constexpr int64_t kEpilogueOperations = 8;
 /// go through as many roundings as it has terms, then through one for each block that follows.
 constexpr int64_t kScaleOperations = 4;
 
+/// Hopper's tensor cores cut each of the 32 products of an instruction, and the sum so far, to 13
+/// bits behind the largest of them: 33 errors, each at most that part of a term.
+constexpr double kTensorCoreFp8 = 33 * 0x1p-13;
+
 struct Sum {
   double value = 0;
   double magnitude = 0;  ///< of the terms' absolute values
@@ -111,7 +115,8 @@ Expected expected_product(const Case& c, const CaseData& data, int64_t group, in
   result.value = alpha * acc.value;
   result.magnitude = std::fabs(alpha) * acc.magnitude;
   // tf32 keeps 10 bits of each factor's fraction.
-  const double narrowing = c.precision == Precision::kTf32 ? 0x1p-10 * result.magnitude : 0.0;
+  double narrowing = c.precision == Precision::kTf32 ? 0x1p-10 * result.magnitude : 0.0;
+  if (c.tensor_core_fp8) narrowing = kTensorCoreFp8 * result.magnitude;
   double scale = 1;
   if (data.bias) {
     const int64_t at = c.group_begin(group) + row;
