@@ -2,7 +2,7 @@
 """Times cadre.torch.gmm on FP8 operands on a GPU beside a dense FP8 product of as many rows.
 
 usage: python bench/fp8_gmm.py [--shapes mixtral-w2,...] [--modes block_128,row,row-fast,tensor] [--skew 0|1]
-                              [--json FILE]
+                              [--conditions sustained,rested] [--json FILE]
 
 Sustained: each contender in a loop of its own after 0.3 s of warm-up. Rested: the median of the first ten calls
 after a second of rest, L2 flushed. Dense is torch._scaled_mm with row-wise scales and fast accumulation, which is its
@@ -136,7 +136,7 @@ def rested(torch, call, flush):
     return sorted(times)[5]
 
 
-def measure(torch, name, modes, skew, flush):
+def measure(torch, name, modes, skew, conditions, flush):
     case = Case(torch, *SHAPES[name], skew)
     calls = {"dense": case.dense, **{mode: (lambda mode=mode: case.gmm(mode)) for mode in modes}}
     row = {"shape": name, "skew": skew, "m": case.m, "k": case.k, "n": case.n, "experts": case.experts, "error": {}}
@@ -145,7 +145,8 @@ def measure(torch, name, modes, skew, flush):
         if not row["error"][mode] < 0.02:
             raise SystemExit(f"fp8_gmm: {name} {mode}: wrong by {row['error'][mode]} of the largest element")
     read = int((case.sizes > 0).sum()) * case.k * case.n
-    for condition, timed in (("sustained", sustained), ("rested", lambda t, c: rested(t, c, flush))):
+    ways = {"sustained": sustained, "rested": lambda t, c: rested(t, c, flush)}
+    for condition, timed in ((condition, ways[condition]) for condition in conditions):
         times = {contender: timed(torch, call) for contender, call in calls.items()}
         row[condition] = {
             contender: {
@@ -163,6 +164,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--conditions", default="sustained,rested")
     parser.add_argument("--skew", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no shape after so many")
     parser.add_argument("--json", metavar="FILE")
@@ -178,9 +180,10 @@ def main(arguments=None):
         if time.perf_counter() - begin > options.seconds:
             print(f"{name}: not begun, out of time")
             continue
-        row = measure(torch, name, options.modes.split(","), options.skew, flush)
+        conditions = options.conditions.split(",")
+        row = measure(torch, name, options.modes.split(","), options.skew, conditions, flush)
         rows.append(row)
-        for condition in ("sustained", "rested"):
+        for condition in conditions:
             line = ", ".join(
                 f"{contender} {r['us']:.0f} us {r['tflops']:.0f} TFLOP/s {r['of_dense']:.3f}"
                 + (f" ({r['weights_tb_s']:.2f} TB/s)" if "weights_tb_s" in r else "")

@@ -75,9 +75,9 @@ MoeData::MoeData(const Subject& subject, const DTypes& types, const Routing& rou
   for (PlacedTensor* tensor : inputs()) fill(*tensor, tensor == w13_.get() ? 0.7 : 1);
   const std::vector<Gradient> made = gradients();
   for (PlacedTensor* tensor : results()) {
-    const auto gradient = std::find_if(made.begin(), made.end(),
-                                       [&](const Gradient& g) { return g.tensor == tensor; });
-    if (gradient == made.end() || gradient->asked) allow(*tensor);
+    const auto found = std::find_if(made.begin(), made.end(),
+                                    [&](const Gradient& g) { return g.tensor == tensor; });
+    if (found == made.end() || found->asked) allow(*tensor);
   }
   if (c.accumulates || c.adds_to_zeros) {
     for (PlacedTensor* tensor : {dw13_.get(), dw2_.get(), dbias13_.get(), dbias2_.get()}) {

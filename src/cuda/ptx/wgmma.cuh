@@ -38,6 +38,13 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
+// After the wait for them: the compiler reads the results no earlier.
+template <int kCount>
+__device__ __forceinline__ void wgmma_results(float (&results)[kCount]) {
+#pragma unroll
+  for (float& result : results) asm volatile("" : "+f"(result)::"memory");
+}
+
 template <int kN>
 struct Wgmma;
 

@@ -69,7 +69,7 @@ GmmInstance fp8_gmm_instance_of(GmmShapeKind shape) {
     case GmmShapeKind::kTurnWithC:
       return fp8_instance<Weights, Tokens, TurnShapeWithC>();
     case GmmShapeKind::kPromoted:
-      return fp8_instance<Weights, Tokens, PromotedSumsShape>();
+      return fp8_instance<Weights, Tokens, PromotedShape<Promotion::kSums>>();
     case GmmShapeKind::kPromotedNarrow:
       return fp8_instance<Weights, Tokens, NarrowPromotedShape<Promotion::kSums>>();
     case GmmShapeKind::kBlocks:

@@ -131,9 +131,8 @@ struct ActivatedShape : TurnShape {
   static constexpr ActivationForm kActivation = kForm;
   static constexpr bool kWritesF32 = false;
 };
-// Both warpgroups work on one tile, a block each, and take turns at every stage: while one's
-// products run, the other one adds the ones before to its totals. 4 x 40 KB of stages, and chunks
-// for all that a tile holds in 16 bits.
+// Both warpgroups work on one tile, a block each, and hide the additions of sums behind products of
+// their own. 4 x 40 KB of stages, and chunks for all that a tile holds in 16 bits.
 template <Promotion kForm>
 struct PromotedShape : TurnShapeWithC {
   static constexpr int kSharers = kConsumers;
@@ -142,10 +141,6 @@ struct PromotedShape : TurnShapeWithC {
   static constexpr int kFeedRegisters = RegistersOfPromotion::kFeedRegisters;
   static constexpr int kMultiplyRegisters = RegistersOfPromotion::kMultiplyRegisters;
   static constexpr int kInputs = 1;
-};
-// Without scales; 192 tokens are too many for the compiler (C7511). 4 x 32 KB.
-struct PromotedSumsShape : PromotedShape<Promotion::kSums> {
-  static constexpr int kWidth = 128;
 };
 template <Promotion kForm>
 struct NarrowPromotedShape : PromotedShape<kForm> {  // few rows a group: 7 x 24 KB
@@ -218,7 +213,7 @@ inline constexpr std::array<ShapeFacts, 12> kGmmShapes = {
     facts_of<ActivatedShape<ActivationForm::kHalves>>("sm90/gmm_192x64_gated"),
     facts_of<ActivatedShape<ActivationForm::kPairs>>("sm90/gmm_192x64_interleaved"),
     facts_of<ActivatedShape<ActivationForm::kEach>>("sm90/gmm_192x128_activated"),
-    facts_of<PromotedSumsShape>("sm90/gmm_128x128_promoted"),
+    facts_of<PromotedShape<Promotion::kSums>>("sm90/gmm_192x128_promoted"),
     facts_of<NarrowPromotedShape<Promotion::kSums>>("sm90/gmm_64x128_promoted"),
     facts_of<PromotedShape<Promotion::kScaled>>("sm90/gmm_192x128_blocks"),
     facts_of<NarrowPromotedShape<Promotion::kScaled>>("sm90/gmm_64x128_blocks")};

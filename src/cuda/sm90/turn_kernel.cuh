@@ -1,7 +1,7 @@
 // The kernel whose warpgroups take turns, for gmm, tgmm and grouped_gemm: each owns every second
 // tile, multiplies it alone and finishes it while the other one multiplies. Or, where sums are
-// promoted, both have a block of every tile and take turns at its stages. A persistent CTA is four
-// warps that feed and drain, and two warpgroups that multiply:
+// promoted, both have a block of every tile and take no turns. A persistent CTA is four warps that
+// feed and drain, and two warpgroups that multiply:
 //   schedule -> ring of tiles -> every role
 //   fill_stages -> stages -> consume -> chunks -> store_chunks -> out
 //                       load_inputs -^ (factors, and C where there is one)
@@ -237,7 +237,6 @@ __device__ __forceinline__ void consume_together(TurnStorage<Op>& shared,
                                                  int warpgroup) {
   using Traits = typename Op::Traits;
   const ConsumerPlace place = {warpgroup};
-  ProductTurn turn(shared, warpgroup);
   typename Op::InputsCursor inputs;
   Cursor<Traits::kRingSlots> ring;
   Cursor<Traits::kStages> stage;
@@ -246,8 +245,8 @@ __device__ __forceinline__ void consume_together(TurnStorage<Op>& shared,
     const typename Op::Tile tile = take_tile(shared, ring);
     if (tile.is_end()) return;
     Accumulators<Traits> totals;
-    multiply_promoted<Traits>(shared, place, Op::blocks(args, tile), Op::instruction(args, tile),
-                              turn, stage, totals);
+    multiply_promoted<Traits>(shared, place, Op::blocks(args, tile).count(),
+                              Op::instruction(args, tile).width, stage, totals);
     Op::finish(shared, args, place, tile, inputs, cursor, totals);
     if (Op::has_products(tile)) inputs.advance();
   }

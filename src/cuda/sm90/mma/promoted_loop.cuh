@@ -2,8 +2,8 @@
 // is multiplied with its block's scale, if it has one, and added to the totals in ascending order.
 // A result's bits depend on nothing else.
 //
-// That takes as many instructions as a third of the products take cycles, so the two warpgroups of
-// a tile take turns: one adds while the other one's products run.
+// That takes as many instructions as a third of the products take cycles, so a warpgroup has its
+// tokens in two parts and adds the sums of one while the products of the other one run.
 #pragma once
 
 #include "cuda/ptx/address.cuh"
@@ -28,103 +28,148 @@ __device__ __forceinline__ float4 read_scales(uint32_t scales, int i) {
   return ptx::load_shared_float4(scales + 64 * i);
 }
 
-// A warpgroup's turn to issue products. It is handed on by every warp, see consume().
-class ProductTurn {
- public:
-  template <typename Storage>
-  __device__ __forceinline__ ProductTurn(Storage& shared, int warpgroup)
-      : turns_(ptx::shared_address(shared.multiply_turn)),
-        warpgroup_(warpgroup),
-        parity_(warpgroup == 0 ? 1 : 0) {}  // warpgroup 0 starts
+// A part of a tile's tokens whose products are one wgmma group.
+template <int kFirst_, int kTokens_>
+struct TokenPart {
+  static constexpr int kFirst = kFirst_;
+  static constexpr int kTokens = kTokens_;
+};
 
-  __device__ __forceinline__ void wait() {
-    ptx::mbarrier_wait(turns_ + warpgroup_ * 8, parity_);
-    parity_ ^= 1;
+// The products of a stage with a part of its tokens, as sums of their own.
+template <typename Traits, typename Part>
+__device__ __forceinline__ void issue_part(float (&sums)[Part::kTokens / 2],
+                                           const StageOperands& operands) {
+  using A = typename Traits::ElementA;
+  using B = typename Traits::ElementB;
+  constexpr int kStep = step_bytes(Traits::kMajorA) >> 4;
+  constexpr int kB = Part::kFirst * kRowBytes >> 4;
+  const auto issue = [&]<int kAt>() {
+    ptx::wgmma_at<Part::kTokens, A, B, Traits::kMajorA, Traits::kMajorB, kAt * kStep,
+                  kB + kAt * kStep>(sums, operands.a, operands.b, kAt > 0);
+  };
+  ptx::wgmma_fence();
+  issue.template operator()<0>();
+  issue.template operator()<1>();
+  issue.template operator()<2>();
+  issue.template operator()<3>();
+  ptx::wgmma_commit();
+}
+
+// Adds a part's sums, which are complete, to the totals. `scales`: the thread's first one
+// (kScaled).
+template <typename Traits, typename Part>
+__device__ __forceinline__ void promote(Accumulators<Traits>& totals,
+                                        float (&sums)[Part::kTokens / 2], uint32_t scales) {
+  ptx::wgmma_results(sums);
+#pragma unroll
+  for (int i = 0; i < Part::kTokens / kTokenStep; ++i) {
+    float* total = totals[0] + Part::kFirst / 2 + 8 * i;
+    const float* sum = sums + 8 * i;
+    if constexpr (Traits::kPromotion == Promotion::kScaled) {
+      const float4 scale = read_scales(scales, Part::kFirst / kTokenStep + i);
+      total[0] = fmaf(sum[0], scale.x, total[0]);
+      total[1] = fmaf(sum[1], scale.y, total[1]);
+      total[2] = fmaf(sum[2], scale.x, total[2]);
+      total[3] = fmaf(sum[3], scale.y, total[3]);
+      total[4] = fmaf(sum[4], scale.z, total[4]);
+      total[5] = fmaf(sum[5], scale.w, total[5]);
+      total[6] = fmaf(sum[6], scale.z, total[6]);
+      total[7] = fmaf(sum[7], scale.w, total[7]);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) total[j] += sum[j];
+    }
   }
-  __device__ __forceinline__ void hand_on() const {
-    if (ptx::first_of_warp()) ptx::mbarrier_arrive(turns_ + (warpgroup_ ^ 1) * 8);
+}
+
+// The stage that a warpgroup is at.
+template <typename Traits, typename Storage>
+class StageInWork {
+ public:
+  __device__ __forceinline__ StageInWork(Storage& shared, const ConsumerPlace& place,
+                                         Cursor<Traits::kStages>& stage)
+      : first_(first_operands<Traits>(shared, place)),
+        full_(ptx::shared_address(shared.stage_full)),
+        empty_(ptx::shared_address(shared.stage_empty)),
+        stage_(stage) {
+    if constexpr (kScaled) {
+      scales_ = ptx::shared_address(shared.scales.of_stage) + place.lane() % 4 * 16;
+    }
+  }
+
+  __device__ __forceinline__ void wait() const {
+    ptx::mbarrier_wait(full_ + stage_.slot() * 8, stage_.parity());
+  }
+  __device__ __forceinline__ StageOperands operands() const {
+    return first_.template of_stage<Traits>(stage_.slot());
+  }
+  __device__ __forceinline__ uint32_t scales() const {
+    if constexpr (!kScaled) return 0;
+    return scales_ + stage_.slot() * kScaleBytes;
+  }
+  // Every thread has read the stage's scales.
+  __device__ __forceinline__ void hand_back(const ConsumerPlace& place) const {
+    if (kScaled ? ptx::first_of_warp() : place.leader()) {
+      ptx::mbarrier_arrive(empty_ + stage_.slot() * 8);
+    }
   }
 
  private:
-  uint32_t turns_;
-  int warpgroup_;
-  uint32_t parity_;
+  static constexpr bool kScaled = Traits::kPromotion == Promotion::kScaled;
+  static constexpr uint32_t kScaleBytes = (Traits::kWidth + 31) / 32 * 128;
+  StageOperands first_;
+  uint32_t full_;
+  uint32_t empty_;
+  uint32_t scales_ = 0;
+  Cursor<Traits::kStages>& stage_;
 };
 
-// Adds a stage's sums to the totals. `scales`: the thread's first one (kScaled).
-template <typename Traits>
-__device__ __forceinline__ void promote(Accumulators<Traits>& totals,
-                                        const Accumulators<Traits>& sums, int width,
-                                        uint32_t scales) {
-  static_assert(Traits::kBlocks == 1);
-  float4 scale = {1.0f, 1.0f, 1.0f, 1.0f};
-  if constexpr (Traits::kPromotion == Promotion::kScaled) scale = read_scales(scales, 0);
-#pragma unroll
-  for (int i = 0; i < Traits::kWidth / kTokenStep; ++i) {
-    if (i * kTokenStep >= width) break;
-    float* total = totals[0] + 8 * i;
-    const float* sum = sums[0] + 8 * i;
-    float4 next = scale;
-    if constexpr (Traits::kPromotion == Promotion::kScaled) {
-      if (i + 1 < Traits::kWidth / kTokenStep) next = read_scales(scales, i + 1);
+// A tile of kN tokens in two parts: while the sums of the front are added, the products of the back
+// run. What is added behind them is hidden by the other warpgroup's products alone, so the back is
+// the smaller part. No products may be under way from one stage to the next: the compiler would let
+// them wait for each other (C7514).
+template <int kN, typename Traits, typename Storage>
+__device__ __forceinline__ void multiply_parts(Storage& shared, const ConsumerPlace& place,
+                                               int count, Cursor<Traits::kStages>& stage,
+                                               Accumulators<Traits>& totals) {
+  using Front = TokenPart<0, (2 * kN / kTokenStep + 1) / 3 * kTokenStep>;
+  using Back = TokenPart<Front::kTokens, kN - Front::kTokens>;
+  constexpr bool kTwo = Back::kTokens > 0;
+  const StageInWork<Traits, Storage> current(shared, place, stage);
+  for (int left = count; left > 0; --left) {
+    float front[Front::kTokens / 2];
+    float back[kTwo ? Back::kTokens / 2 : 1];
+    current.wait();
+    issue_part<Traits, Front>(front, current.operands());
+    if constexpr (kTwo) {
+      issue_part<Traits, Back>(back, current.operands());
+      ptx::wgmma_wait<1>();
+      promote<Traits, Front>(totals, front, current.scales());
+      ptx::wgmma_wait<0>();
+      promote<Traits, Back>(totals, back, current.scales());
+    } else {
+      ptx::wgmma_wait<0>();
+      promote<Traits, Front>(totals, front, current.scales());
     }
-    total[0] = fmaf(sum[0], scale.x, total[0]);
-    total[1] = fmaf(sum[1], scale.y, total[1]);
-    total[2] = fmaf(sum[2], scale.x, total[2]);
-    total[3] = fmaf(sum[3], scale.y, total[3]);
-    total[4] = fmaf(sum[4], scale.z, total[4]);
-    total[5] = fmaf(sum[5], scale.w, total[5]);
-    total[6] = fmaf(sum[6], scale.z, total[6]);
-    total[7] = fmaf(sum[7], scale.w, total[7]);
-    scale = next;
+    current.hand_back(place);
+    stage.advance();
   }
 }
 
 // As multiply(): the totals are complete and every stage has been handed back on return. Without
-// blocks they are zero.
-template <typename Traits, typename Storage, typename Instruction>
+// blocks they are zero. A last stage that isn't full is zeros past k, which change no total: there
+// is no -0 among them.
+template <typename Traits, typename Storage>
 __device__ __forceinline__ void multiply_promoted(Storage& shared, const ConsumerPlace& place,
-                                                  const KBlocks<Traits>& blocks,
-                                                  const Instruction& instruction, ProductTurn& turn,
+                                                  int count, int width,
                                                   Cursor<Traits::kStages>& stage,
                                                   Accumulators<Traits>& totals) {
-  constexpr bool kScaled = Traits::kPromotion == Promotion::kScaled;
-  const int count = blocks.count();
-  const auto first = first_operands<Traits>(shared, place);
-  const uint32_t stage_empty = ptx::shared_address(shared.stage_empty);
-  const uint32_t stage_full = ptx::shared_address(shared.stage_full);
-  uint32_t first_scales = 0;
-  if constexpr (kScaled) {
-    first_scales = ptx::shared_address(shared.scales.of_stage) + place.lane() % 4 * 16;
-  }
-  Accumulators<Traits> sums;
+  static_assert(Traits::kSteps == 4 && Traits::kBlocks == 1);
 #pragma unroll
   for (float& total : totals[0]) total = 0.0f;
-  for (int block = 0; block < count; ++block) {
-    StageOperands operands = first.template of_stage<Traits>(stage.slot());
-    ptx::mbarrier_wait(stage_full + stage.slot() * 8, stage.parity());
-    turn.wait();
-    if (block < blocks.full) {
-      instruction.template issue<4, Traits>(sums, operands, 0);
-    } else {
-      for (int step = 0; step < blocks.rest_steps; ++step) {
-        instruction.template issue<1, Traits>(sums, operands, step);
-        operands.a += step_bytes(Traits::kMajorA) >> 4;
-        operands.b += step_bytes(Traits::kMajorB) >> 4;
-      }
-    }
-    turn.hand_on();
-    ptx::wgmma_wait<0>();
-    if constexpr (kScaled) {
-      promote<Traits>(totals, sums, instruction.width,
-                      first_scales + stage.slot() * sizeof shared.scales.of_stage[0]);
-      if (ptx::first_of_warp()) ptx::mbarrier_arrive(stage_empty + stage.slot() * 8);
-    } else {
-      if (place.leader()) ptx::mbarrier_arrive(stage_empty + stage.slot() * 8);
-      promote<Traits>(totals, sums, instruction.width, 0);
-    }
-    stage.advance();
-  }
+  if (count == 0) return;
+  with_width<Traits>(
+      width, [&]<int kN>() { multiply_parts<kN, Traits>(shared, place, count, stage, totals); });
 }
 
 }  // namespace cadre::sm90
