@@ -8,6 +8,7 @@
 #include <string>
 
 #include "nvtx_listener.h"
+#include "tests/support/scoped_environment.h"
 
 namespace cadre {
 namespace {
@@ -26,14 +27,14 @@ plan::Problem some_problem(int64_t m) {
 TEST(TraceRange, ReachesAToolThatListensAndNobodyElse) {
   EXPECT_EXIT(
       {
-        unsetenv("NVTX_INJECTION64_PATH");
+        const tests::ScopedEnvironment nobody("NVTX_INJECTION64_PATH", nullptr);
         const bool listened = cuda::TraceRange::listening();
         { const cuda::TraceRange range(some_problem(7)); }
         std::exit(listened ? 1 : 0);
       },
       testing::ExitedWithCode(0), "");
 
-  ASSERT_EQ(setenv("NVTX_INJECTION64_PATH", CADRE_NVTX_LISTENER, 1), 0);
+  const tests::ScopedEnvironment tool("NVTX_INJECTION64_PATH", CADRE_NVTX_LISTENER);
   ASSERT_TRUE(cuda::TraceRange::listening());
   void* listener = dlopen(CADRE_NVTX_LISTENER, RTLD_NOW | RTLD_NOLOAD);
   ASSERT_NE(listener, nullptr) << dlerror();
@@ -49,7 +50,6 @@ TEST(TraceRange, ReachesAToolThatListensAndNobodyElse) {
   }
   EXPECT_EQ(heard->depth, 0);
   EXPECT_EQ(heard->pushed, 2);
-  unsetenv("NVTX_INJECTION64_PATH");
 }
 
 }  // namespace

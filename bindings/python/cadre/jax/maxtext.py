@@ -30,7 +30,7 @@ def gmm(
     rhs: ArrayLike,
     group_sizes: ArrayLike,
     preferred_element_type: DTypeLike = jnp.float32,
-    tiling: Sequence[int] = (128,) * 9,
+    tiling: Sequence[int] = (128, 128, 128, 128, 128, 128, 128, 128, 128),
     group_offset: ArrayLike | None = None,
     existing_out: ArrayLike | None = None,
     transpose_rhs: bool = False,
