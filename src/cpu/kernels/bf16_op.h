@@ -11,8 +11,8 @@
 namespace cadre::cpu {
 namespace {
 
-constexpr int kBf16Rows = 14;
-constexpr int kBf16Nr = 32;
+inline constexpr int kBf16Rows = 14;
+inline constexpr int kBf16Nr = 32;
 
 struct OpBf16 {
   using Acc = __m512;
