@@ -25,9 +25,9 @@ constexpr const char* kQuantizeSchemas[] = {
 
 inline int64_t blocks_of(int64_t size, int64_t block) { return (size + block - 1) / block; }
 
-/// Inner values that share a scale; 0 in modes without blocks.
+/// Inner values that share a scale; 1 in modes without blocks, and in what the C ABI will refuse.
 inline int64_t block_of(int64_t mode) {
-  return mode == CADRE_SCALE_BLOCK_128 ? 128 : mode == CADRE_SCALE_MX ? 32 : 0;
+  return mode == CADRE_SCALE_BLOCK_128 ? 128 : mode == CADRE_SCALE_MX ? 32 : 1;
 }
 
 /// Shapes of what quantize makes of rows [m, k] in `groups` groups, or of weights [groups, n, k].
