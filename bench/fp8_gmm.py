@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Times cadre.torch.gmm on FP8 operands on a GPU beside a dense FP8 product of as many rows.
+"""Times cadre.torch.gmm and tgmm on FP8 operands on a GPU beside a dense FP8 product of as many rows.
 
 usage: python bench/fp8_gmm.py [--shapes mixtral-w2,...] [--modes block_128,row,row-fast,tensor] [--skew 0|1]
-                              [--conditions sustained,rested] [--json FILE]
+                              [--pass forward|weights] [--conditions sustained,rested] [--json FILE]
 
 Sustained: each contender in a loop of its own after 0.3 s of warm-up. Rested: the median of the first ten calls
 after a second of rest, L2 flushed. Dense is torch._scaled_mm with row-wise scales and fast accumulation, which is its
-fastest form. Rows are routed at random (skew 1: by Zipf's law). Some rows are compared with the product in double
-before anything is timed.
+fastest form. Rows are routed at random (skew 1: by Zipf's law). The pass "weights" is the gradient of the weights, from
+column-wise copies, in bf16. Some rows are compared with the product in double before anything is timed.
 """
 
 import argparse
@@ -58,6 +58,7 @@ class Case:
         chances = torch.arange(1, experts + 1, dtype=torch.float64) ** -float(skew)
         ids = torch.multinomial(chances, rows, replacement=True, generator=torch.Generator().manual_seed(2))
         self.sizes = torch.bincount(ids, minlength=experts).to(torch.int32).cuda()
+        self.copies = {}
         self.out = torch.empty(rows, n, device="cuda", dtype=torch.bfloat16)
 
     def gmm(self, mode):
@@ -73,6 +74,35 @@ class Case:
             out=self.out,
             fast_accumulation=bool(fast),
         )
+
+    def tgmm(self, mode):
+        import cadre.torch as ct
+
+        if mode not in self.copies:
+            made = []
+            for width in (self.k, self.n):
+                rows = self.torch.empty(self.m, width, device="cuda", dtype=self.torch.bfloat16).normal_()
+                made.append(ct.quantize(rows, mode, self.sizes, rows=False, columns=True))
+            self.copies = {mode: made}
+            self.gradient = self.torch.empty(self.experts, self.k, self.n, device="cuda", dtype=self.torch.bfloat16)
+        return ct.tgmm(*self.copies[mode], self.sizes, out=self.gradient)
+
+    def gradient_error(self, mode):
+        import cadre.torch as ct
+
+        self.tgmm(mode)
+        self.gradient.fill_(float("nan"))
+        got = self.tgmm(mode)
+        ends, worst = self.sizes.cumsum(0).tolist(), 0.0
+        how = {"num_rows": self.m, "out_dtype": self.torch.bfloat16}
+        x, dy = (ct.dequantize(each, self.sizes, **how) for each in self.copies[mode])
+        for group in {0, self.experts // 2, self.experts - 1}:
+            rows = slice(ends[group - 1] if group else 0, ends[group])
+            for column in {0, self.k // 2, self.k - 1}:
+                want = x[rows, column].double() @ dy[rows].double()
+                error = (got[group, column].double() - want).abs().max() / want.abs().max().clamp(min=1e-3)
+                worst = max(worst, float(error))
+        return worst
 
     def dense(self):
         lhs, rhs = self.scales["row"]
@@ -136,12 +166,14 @@ def rested(torch, call, flush):
     return sorted(times)[5]
 
 
-def measure(torch, name, modes, skew, conditions, flush):
+def measure(torch, name, modes, skew, conditions, flush, weights):
     case = Case(torch, *SHAPES[name], skew)
-    calls = {"dense": case.dense, **{mode: (lambda mode=mode: case.gmm(mode)) for mode in modes}}
-    row = {"shape": name, "skew": skew, "m": case.m, "k": case.k, "n": case.n, "experts": case.experts, "error": {}}
+    product, error = (case.tgmm, case.gradient_error) if weights else (case.gmm, case.error)
+    calls = {"dense": case.dense, **{mode: (lambda mode=mode: product(mode)) for mode in modes}}
+    extent = {"m": case.m, "k": case.k, "n": case.n, "experts": case.experts}
+    row = {"shape": name, "pass": "weights" if weights else "forward", "skew": skew, **extent, "error": {}}
     for mode in modes:
-        row["error"][mode] = case.error(mode)
+        row["error"][mode] = error(mode)
         if not row["error"][mode] < 0.02:
             raise SystemExit(f"fp8_gmm: {name} {mode}: wrong by {row['error'][mode]} of the largest element")
     read = int((case.sizes > 0).sum()) * case.k * case.n
@@ -164,6 +196,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--pass", dest="of", choices=("forward", "weights"), default="forward")
     parser.add_argument("--conditions", default="sustained,rested")
     parser.add_argument("--skew", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no shape after so many")
@@ -181,7 +214,7 @@ def main(arguments=None):
             print(f"{name}: not begun, out of time")
             continue
         conditions = options.conditions.split(",")
-        row = measure(torch, name, options.modes.split(","), options.skew, conditions, flush)
+        row = measure(torch, name, options.modes.split(","), options.skew, conditions, flush, options.of == "weights")
         rows.append(row)
         for condition in conditions:
             line = ", ".join(

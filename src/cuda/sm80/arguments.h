@@ -75,6 +75,9 @@ struct PrepareArguments {
   bool transpose_a = false;
   bool transpose_b = false;
   bool reads_c = false;
+  /// gmm: rows of D before the first local group and behind the last are two more entries of the
+  /// table, without k, which give zeros.
+  bool zeroes_other_rows = false;
   cuda::GroupInputs groups;
   int64_t* offsets = nullptr;  ///< Workspace::offsets(): gmm and tgmm
   int64_t n = 0;

@@ -138,7 +138,8 @@ Status prepare(const cuda::Launch& launch, const plan::Problem& problem, const p
   args->tile_m = config.tile_m;
   args->tile_n = config.tile_n;
   args->only_if = launch.only_if;
-  args->table = GroupEntries::at(launch.workspace.scratch(), problem.num_local_groups);
+  args->table = GroupEntries::at(launch.workspace.scratch(),
+                                 table_groups(problem.num_local_groups, args->zeroes_other_rows));
   if (Status status = words.send(); !status.ok()) return status;
   return launch_prepare(launch, *args);
 }

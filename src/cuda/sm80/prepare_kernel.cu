@@ -108,6 +108,15 @@ __device__ void gmm_entry(const PrepareArguments& args, int64_t group, GroupEntr
   entry->row_begin = begin;
 }
 
+/// The rows of gmm's D before the first local group, or behind the last: a product without k.
+__device__ void outside_entry(const PrepareArguments& args, bool behind, GroupEntry* entry) {
+  const int64_t begin = behind ? args.offsets[args.groups.num_local] : 0;
+  entry->m = (behind ? args.groups.m : args.offsets[0]) - begin;
+  entry->n = args.n;
+  entry->d = row_address(args.d, begin);
+  entry->row_begin = begin;
+}
+
 /// The sum of the values before this thread's, over the block and the steps before, which `carried`
 /// holds. All threads of the block call this together.
 __device__ int64_t running_begin(int64_t value, int64_t* carried) {
@@ -249,7 +258,8 @@ __global__ void __launch_bounds__(kScanThreads)
     prepare_kernel(const __grid_constant__ PrepareArguments args) {
   if (threadIdx.x == 0) *args.table.claimed = 0;
   if (args.only_if != nullptr && *args.only_if == 0) {
-    for (int64_t i = threadIdx.x; i < args.groups.num_local; i += kScanThreads) {
+    const int64_t entries = table_groups(args.groups.num_local, args.zeroes_other_rows);
+    for (int64_t i = threadIdx.x; i < entries; i += kScanThreads) {
       args.table.tile_ends[i] = 0;
     }
     // All rows count as covered: none is zeroed.
@@ -268,9 +278,11 @@ __global__ void __launch_bounds__(kScanThreads)
   if (threadIdx.x == 0) tiles_so_far = 0;
   int64_t carried[4] = {0, 0, 0, 0};
   const int64_t groups = args.groups.num_local;
-  for (int64_t first = 0; first < groups; first += kScanThreads) {
+  const int64_t entries = table_groups(groups, args.zeroes_other_rows);
+  for (int64_t first = 0; first < entries; first += kScanThreads) {
     const int64_t group = first + threadIdx.x;
-    const bool real = group < groups;
+    const bool real = group < entries;
+    const bool is_group = group < groups;
     GroupEntry entry{};
     entry.a_row_stride = args.a.row_stride;
     entry.b_row_stride = args.b.row_stride;
@@ -278,14 +290,19 @@ __global__ void __launch_bounds__(kScanThreads)
     entry.d_row_stride = args.d.row_stride;
     if (!ragged) {
       grouped_gemm_entry(args, group, real, carried, &entry);
-    } else if (real) {
+    } else if (is_group) {
       args.op == plan::Op::kGmm ? gmm_entry(args, group, &entry) : tgmm_entry(args, group, &entry);
+    } else if (real) {
+      outside_entry(args, group > groups, &entry);
     }
     int64_t tiles = 0;
-    if (real) {
+    if (is_group) {
       entry.alpha = value_of(args.alpha, group);
       entry.beta = value_of(args.beta, group);
-      if (args.bias.placement != Placement::kAbsent) entry.bias = address_of(args.bias, group);
+    }
+    if (real) {
+      if (is_group && args.bias.placement != Placement::kAbsent)
+        entry.bias = address_of(args.bias, group);
       fill_flags(args, &entry);
       const int64_t row_tiles = (entry.m + args.tile_m - 1) / args.tile_m;
       const int64_t col_tiles = (entry.n + args.tile_n - 1) / args.tile_n;

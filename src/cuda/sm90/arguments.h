@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cuda/group_inputs.h"
+#include "cuda/sm80/arguments.h"
 #include "cuda/sm80/group_entry.h"
 
 namespace cadre::sm90 {
@@ -174,7 +175,8 @@ struct GroupedArguments {
   const GroupedVerdict* verdict = nullptr;
   const GroupedMaps* maps = nullptr;  // of each group
   sm80::GroupEntries table{};         // made by sm80/prepare_kernel.cu for tiles of this shape
-  uint32_t* tile_counter = nullptr;   // 0 before and after; null: tile t goes to CTA t mod grid
+  sm80::ScaleArguments a_scales{}, b_scales{};  // of FP8
+  uint32_t* tile_counter = nullptr;  // 0 before and after; null: tile t goes to CTA t mod grid
   int num_groups = 0;
   ElementKind output = ElementKind::kBf16;
 };

@@ -298,6 +298,10 @@ class GmmFamily final : public cuda::KernelFamily {
     if (pinned == nullptr && problem.epilogue.activates() && problem.average_rows <= kFewRows) {
       return Status::unsupported("with few rows the activation follows the product");
     }
+    if (pinned == nullptr && takes_blocks_by_rows(problem, device)) {
+      return Status::unsupported(
+          "with many rows, results of FP8 with scales of blocks lie by rows");
+    }
     const GmmShapeKind shape =
         pinned != nullptr ? shape_called(pinned) : choose_gmm_config(extent, device.sm_count).shape;
     if (!takes_output(shape, extent.output)) {

@@ -1,14 +1,18 @@
-// What the Hopper grouped_gemm kernels take, and the way from a Problem and its Operands to their
-// launch: a table of groups (sm80/prepare.h), maps of their matrices (grouped_maps.h), the product,
-// and the portable kernel for a call in which the maps' maker found a matrix that doesn't fit.
+// What the Hopper grouped_gemm kernels take, FP8's tgmm and gmm with scales of blocks included, and
+// the way from a Problem and its Operands to their launch: a table of groups (sm80/prepare.h), maps
+// of their matrices (grouped_maps.h), the product, and the portable kernel for a call in which the
+// maps' maker found a matrix that doesn't fit.
 #include <algorithm>
+#include <array>
 #include <string>
+#include <utility>
 
 #include "core/text.h"
 #include "cuda/sm80/family.h"
 #include "cuda/sm80/prepare.h"
 #include "cuda/sm90/families.h"
 #include "cuda/sm90/grouped_maps.h"
+#include "cuda/sm90/heuristic.h"
 #include "cuda/sm90/instances.h"
 #include "cuda/sm90/launch.h"
 #include "cuda/sm90/lists.h"
@@ -18,6 +22,52 @@ namespace cadre::sm90 {
 namespace {
 
 constexpr int64_t kMaxExtent = int64_t{1} << 30;  // coordinates of the copy engine
+
+struct GroupedKernel : cuda::FamilyKernel {
+  GroupedShapeKind shape;
+};
+
+/// In the order of GroupedShapeKind.
+constexpr auto kKernels = [] {
+  std::array<GroupedKernel, kGroupedShapes.size()> kernels{};
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    kernels[i] = {{{}, &grouped_family}, static_cast<GroupedShapeKind>(i)};
+  }
+  return kernels;
+}();
+constexpr auto kNames = [] {
+  std::array<std::string_view, kGroupedShapes.size()> names{};
+  for (size_t i = 0; i < names.size(); ++i) names[i] = kGroupedShapes[i].name;
+  return names;
+}();
+
+GroupedShapeKind shape_of(const plan::Problem& problem) {
+  if (is_fp8(problem.lhs.dtype)) {
+    if (problem.lhs_scales.in_epilogue()) return GroupedShapeKind::kPromoted;
+    return problem.rhs_scales.outer_block == 128 ? GroupedShapeKind::kBlocks
+                                                 : GroupedShapeKind::kColumns;
+  }
+  return problem.epilogue.has_beta ? GroupedShapeKind::kWithC : GroupedShapeKind::kPlain;
+}
+
+/// gmm's weights [g, k, n] stored column by column are weights [g, n, k] stored row by row.
+bool stores_columns(const plan::Problem& problem) {
+  return problem.op == plan::Op::kGmm && !problem.transpose_rhs && problem.rhs.row_stride == 1;
+}
+plan::Problem by_rows(const plan::Problem& problem) {
+  plan::Problem rows = problem;
+  if (!stores_columns(problem)) return rows;
+  rows.transpose_rhs = true;
+  std::swap(rows.rhs.row_stride, rows.rhs.col_stride);
+  return rows;
+}
+
+/// How the operands are stored; tgmm's column-wise copies are [k, rows] and [n, rows].
+GroupedOrder order_of(const plan::Problem& problem) {
+  const bool copies = problem.op == plan::Op::kTgmm;
+  return {.a_along_k = copies || !problem.transpose_lhs,
+          .b_along_k = copies || problem.transpose_rhs};
+}
 
 /// Empty, or why the copy engine can't take what the host knows of this operand.
 std::string refuse_layout(const char* name, const plan::OperandLayout& layout, int64_t num_groups,
@@ -45,15 +95,53 @@ std::string refuse_layout(const char* name, const plan::OperandLayout& layout, i
   return {};
 }
 
+/// What gmm of FP8 needs beyond the others; empty when it has it.
+std::string refuse_gmm(const plan::Problem& problem) {
+  const plan::EpilogueForm& epilogue = problem.epilogue;
+  if (problem.lhs_scales.in_epilogue()) return "takes gmm with scales of blocks alone";
+  if (epilogue.bias.given() || epilogue.has_row_scale || epilogue.has_bias_scale ||
+      epilogue.activates()) {
+    return "takes gmm without bias, factors of rows and activation";
+  }
+  if (problem.out.placement != Placement::kRows ||
+      (epilogue.c.given() && epilogue.c.placement != Placement::kRows)) {
+    return "takes gmm with out and c in rows";
+  }
+  return {};
+}
+
+/// What FP8 operands need beyond the others; empty when they have it.
+std::string refuse_fp8(const plan::Problem& problem) {
+  if (problem.lhs_scales.mode == ScaleMode::kMx || problem.rhs_scales.mode == ScaleMode::kMx) {
+    return "has no FP8 of mode mx";
+  }
+  if (problem.op == plan::Op::kTgmm) {
+    if (problem.lhs_scales.columns && problem.rhs_scales.columns) return {};
+    return "FP8 needs column-wise copies of both operands: wgmma reads rows of k alone";
+  }
+  const GroupedOrder order = order_of(problem);
+  if (order.a_along_k && order.b_along_k) return {};
+  return "FP8 needs a stored [m, k] and b stored [n, k]: wgmma reads rows of k alone";
+}
+
 std::string refuse(const plan::Problem& problem, const cuda::DeviceProperties& device) {
-  if (problem.op != plan::Op::kGroupedGemm) return text("has no ", plan::name_of(problem.op));
+  const bool fp8 = is_fp8(problem.lhs.dtype);
+  const bool copies = problem.op == plan::Op::kTgmm;
+  if (problem.op != plan::Op::kGroupedGemm && !fp8) {
+    return text("has no ", plan::name_of(problem.op));
+  }
   if (device.major != 9) {
     return text("needs compute capability 9.0, ", device.name, " has ", device.major, ".",
                 device.minor);
   }
   const DType element = problem.lhs.dtype;
-  if ((element != DType::kBF16 && element != DType::kF16) || problem.rhs.dtype != element) {
-    return text("takes bf16 x bf16 or f16 x f16, not ", name_of(element), " x ",
+  if (fp8) {
+    if (std::string reason = refuse_fp8(problem); !reason.empty()) return reason;
+    if (problem.op == plan::Op::kGmm) {
+      if (std::string reason = refuse_gmm(problem); !reason.empty()) return reason;
+    }
+  } else if ((element != DType::kBF16 && element != DType::kF16) || problem.rhs.dtype != element) {
+    return text("takes bf16 x bf16, f16 x f16 or FP8, not ", name_of(element), " x ",
                 name_of(problem.rhs.dtype));
   }
   const DType output = problem.out.dtype;
@@ -66,17 +154,21 @@ std::string refuse(const plan::Problem& problem, const cuda::DeviceProperties& d
   }
   if (std::max({problem.m, problem.k, problem.n}) > kMaxExtent) return "m, k or n is above 2^30";
   const auto vector = static_cast<int64_t>(16 / size_of(output));
-  if (!problem.sizes_on_device && problem.n % vector != 0) {
-    return text("d: the widest matrix has ", problem.n, " columns, which must be a multiple of ",
-                vector);
+  const bool grouped = problem.op == plan::Op::kGroupedGemm;
+  const char* const out = grouped ? "d" : "out";
+  if ((!grouped || !problem.sizes_on_device) && problem.n % vector != 0) {
+    return text(out, ": the widest matrix has ", problem.n,
+                " columns, which must be a multiple of ", vector);
   }
   const int64_t groups = problem.num_groups;
-  std::string reason =
-      refuse_layout("a", problem.lhs, groups, problem.transpose_lhs ? problem.m : problem.k);
+  const int64_t along_k = copies ? problem.m : problem.k;
+  std::string reason = refuse_layout(grouped ? "a" : "lhs", problem.lhs, groups,
+                                     problem.transpose_lhs ? problem.m : along_k);
   if (reason.empty()) {
-    reason = refuse_layout("b", problem.rhs, groups, problem.transpose_rhs ? problem.k : problem.n);
+    reason = refuse_layout(grouped ? "b" : "rhs", problem.rhs, groups,
+                           order_of(problem).b_along_k ? along_k : problem.n);
   }
-  if (reason.empty()) reason = refuse_layout("d", problem.out, groups, problem.n);
+  if (reason.empty()) reason = refuse_layout(out, problem.out, groups, problem.n);
   if (reason.empty() && problem.epilogue.c.given()) {
     reason = refuse_layout("c", problem.epilogue.c, groups, problem.n);
   }
@@ -107,7 +199,8 @@ bool encode_patterns(const plan::Problem& problem, const void* anywhere,
                      GroupedMapsArguments* args) {
   using cuda::encode_tensor_map;
   const auto encode = [&](ElementKind kind, CUtensorMap* map) {
-    const uint32_t columns = 128 / static_cast<uint32_t>(kind == ElementKind::kF32 ? 4 : 2);
+    const auto size = kind == ElementKind::kF32 ? 4 : static_cast<uint32_t>(operand_size(kind));
+    const uint32_t columns = 128 / size;
     return encode_tensor_map(
         cuda::matrix_map(anywhere, map_type(kind), {64, columns}, columns, {64, columns}), map);
   };
@@ -115,32 +208,43 @@ bool encode_patterns(const plan::Problem& problem, const void* anywhere,
          encode(kind_of(problem.out.dtype), &args->out_pattern);
 }
 
+GroupedInstance instance_of(const plan::Problem& problem, GroupedShapeKind shape) {
+  const bool reads_c = facts_of(shape).reads_c;
+  switch (problem.lhs.dtype) {
+    case DType::kBF16:
+      return grouped_instance_bf16(order_of(problem), reads_c);
+    case DType::kF16:
+      return grouped_instance_f16(order_of(problem), reads_c);
+    case DType::kE5M2:
+      return grouped_instance_e5m2_e4m3(shape);
+    default:
+      return problem.rhs.dtype == DType::kE5M2 ? grouped_instance_e4m3_e5m2(shape)
+                                               : grouped_instance_e4m3_e4m3(shape);
+  }
+}
+
 class GroupedFamily final : public cuda::KernelFamily {
  public:
-  std::span<const std::string_view> kernels() const override {
-    static constexpr std::string_view kNames[] = {kGroupedShapes[0].name, kGroupedShapes[1].name};
-    return kNames;
-  }
+  std::span<const std::string_view> kernels() const override { return kNames; }
 
   Status supports(const plan::Problem& problem,
                   const cuda::DeviceProperties& device) const override {
-    std::string reason = refuse(problem, device);
+    std::string reason = refuse(by_rows(problem), device);
     return reason.empty() ? Status{} : Status::unsupported(std::move(reason));
   }
 
   Status configure(const plan::Problem& problem, const cuda::DeviceProperties& /*device*/,
                    const char* pinned, plan::Config* config) const override {
-    const ShapeFacts& facts = kGroupedShapes[problem.epilogue.has_beta ? 1 : 0];
+    const GroupedShapeKind shape = shape_of(problem);
+    const ShapeFacts& facts = facts_of(shape);
     if (pinned != nullptr && pinned != facts.name) {
-      return Status::unsupported(
-          text(pinned, " is for calls with", problem.epilogue.has_beta ? "out" : "", " beta"));
+      return Status::unsupported(text(pinned, " isn't the kernel of this call: ", facts.name));
     }
-    static constexpr cuda::FamilyKernel kKernel{{}, &grouped_family};
     *config = {.kernel = facts.name,
-               .choice = &kKernel,
+               .choice = &kKernels[static_cast<size_t>(shape)],
                .tile_m = facts.rows_a,
                .tile_n = facts.width,
-               .tile_k = 64,
+               .tile_k = static_cast<int32_t>(kRowBytes / size_of(problem.lhs.dtype)),
                .stages = facts.stages,
                .threads = kCtaThreads};
     return {};
@@ -148,54 +252,64 @@ class GroupedFamily final : public cuda::KernelFamily {
 
   size_t scratch_bytes(const plan::Problem& problem,
                        const plan::Config& /*config*/) const override {
-    return Scratch::at(nullptr, problem.num_local_groups).bytes +
+    return Scratch::at(nullptr, entries_of(problem)).bytes +
            sm80::portable_family().scratch_bytes(problem, {});
   }
 
-  Status launch(const cuda::Launch& launch, const plan::Problem& problem,
-                const plan::Config& config, const plan::Operands& operands) const override {
-    const bool reads_c = problem.epilogue.has_beta;
-    const ShapeFacts& facts = kGroupedShapes[reads_c ? 1 : 0];
+  Status launch(const cuda::Launch& launch, const plan::Problem& given, const plan::Config& config,
+                const plan::Operands& given_operands) const override {
+    const plan::Problem problem = by_rows(given);
+    plan::Operands operands = given_operands;
+    if (stores_columns(given)) std::swap(operands.rhs.row_stride, operands.rhs.col_stride);
+    const auto shape = static_cast<const GroupedKernel*>(config.choice)->shape;
     sm80::PrepareArguments prepared;
+    prepared.zeroes_other_rows = zeroes_other_rows(problem);
     if (Status status = sm80::prepare(launch, problem, config, operands, &prepared); !status.ok()) {
       return status;
     }
-    const Scratch scratch = Scratch::at(launch.workspace.scratch(), problem.num_local_groups);
+    const int64_t entries = entries_of(problem);
+    const Scratch scratch = Scratch::at(launch.workspace.scratch(), entries);
     GroupedMapsArguments maps;
     maps.table = prepared.table;
     maps.maps = scratch.maps;
     maps.verdict = scratch.verdict;
-    maps.num_groups = problem.num_local_groups;
+    maps.num_groups = entries;
+    maps.operand_element_bytes = static_cast<int32_t>(size_of(problem.lhs.dtype));
     maps.out_element_bytes = static_cast<int32_t>(size_of(problem.out.dtype));
-    maps.transpose_a = problem.transpose_lhs;
-    maps.transpose_b = problem.transpose_rhs;
-    maps.reads_c = reads_c;
+    maps.transpose_a = !order_of(problem).a_along_k;
+    maps.transpose_b = order_of(problem).b_along_k;
+    maps.reads_c = problem.epilogue.has_beta;
     if (!encode_patterns(problem, launch.workspace.scratch(), &maps)) {
       return Status::internal(text(launch.op, ": the driver rejected a tensor map"));
     }
     if (Status status = make_grouped_maps(launch, maps); !status.ok()) return status;
 
-    const GroupedOrder order{.a_along_k = !problem.transpose_lhs,
-                             .b_along_k = problem.transpose_rhs};
-    const GroupedInstance instance = problem.lhs.dtype == DType::kBF16
-                                         ? grouped_instance_bf16(order, reads_c)
-                                         : grouped_instance_f16(order, reads_c);
+    const GroupedInstance instance = instance_of(problem, shape);
     const GroupedArguments args{.verdict = scratch.verdict,
                                 .maps = scratch.maps,
                                 .table = prepared.table,
+                                .a_scales = prepared.a_scales,
+                                .b_scales = prepared.b_scales,
                                 .tile_counter = launch.tile_counter,
-                                .num_groups = static_cast<int>(problem.num_local_groups),
+                                .num_groups = static_cast<int>(entries),
                                 .output = kind_of(problem.out.dtype)};
     const cuda::GridShape grid{.blocks = static_cast<unsigned>(launch.sm_count),
                                .threads = kCtaThreads,
                                .shared_bytes = static_cast<unsigned>(instance.shared_bytes),
                                .after_prologue = true};
-    Status status = cuda::launch_kernel(launch, facts.name, instance.kernel, grid, args);
+    Status status = cuda::launch_kernel(launch, facts_of(shape).name, instance.kernel, grid, args);
     if (!status.ok() || known_to_fit(problem, operands)) return status;
     return launch_fallback(launch, problem, operands, &scratch.verdict->unfit, scratch.bytes);
   }
 
  private:
+  static bool zeroes_other_rows(const plan::Problem& problem) {
+    return problem.op == plan::Op::kGmm && problem.tail == Tail::kZero &&
+           !problem.epilogue.has_beta;
+  }
+  static int64_t entries_of(const plan::Problem& problem) {
+    return sm80::table_groups(problem.num_local_groups, zeroes_other_rows(problem));
+  }
   /// Whether refuse() has seen all there is: equal matrices at addresses that the host has read.
   static bool known_to_fit(const plan::Problem& problem, const plan::Operands& operands) {
     const auto known = [](const GroupedTensor& tensor, const plan::OperandLayout& layout) {
@@ -209,6 +323,12 @@ class GroupedFamily final : public cuda::KernelFamily {
 };
 
 }  // namespace
+
+bool takes_blocks_by_rows(const plan::Problem& problem, const cuda::DeviceProperties& device) {
+  if (problem.op != plan::Op::kGmm || !is_fp8(problem.lhs.dtype)) return false;
+  return rows_of_group(problem.m, problem.num_groups, problem.average_rows) > kFewRows &&
+         refuse(by_rows(problem), device).empty();
+}
 
 const cuda::KernelFamily& grouped_family() {
   static const GroupedFamily family;

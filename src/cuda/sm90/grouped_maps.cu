@@ -60,7 +60,7 @@ __device__ __forceinline__ bool make_map(const GroupedMapsArguments& args,
   const bool is_operand = which == Which::kA || which == Which::kB;
   const StoredMatrix matrix = matrix_of(args, entry, which);
   if (max(matrix.rows, matrix.columns) > kMaxExtent) return false;
-  const int64_t element_bytes = is_operand ? 2 : args.out_element_bytes;
+  const int64_t element_bytes = is_operand ? args.operand_element_bytes : args.out_element_bytes;
   const int64_t row_bytes = matrix.columns * element_bytes;
   // The only row of a matrix may be any distance from the next.
   const int64_t stride = matrix.rows > 1 ? matrix.row_stride : (matrix.columns + 15) / 16 * 16;

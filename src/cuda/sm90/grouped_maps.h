@@ -1,7 +1,7 @@
-// grouped_gemm's tensor maps: one for each matrix of each group, made on the device from the table
-// of groups, since extents, strides and addresses may lie there. Nobody on the host has seen them,
-// so the kernel that makes the maps also finds out whether the copy engine takes every matrix: if
-// not, the Hopper kernel does nothing, and a portable one nothing otherwise.
+// Tensor maps of grouped_gemm and of FP8's tgmm: one for each matrix of each group, made on the
+// device from the table of groups, since extents, strides and addresses may lie there. Nobody on
+// the host has seen them, so the kernel that makes the maps also finds out whether the copy engine
+// takes every matrix: if not, the Hopper kernel does nothing, and a portable one nothing otherwise.
 #pragma once
 
 #include "cadre/status.h"
@@ -12,12 +12,13 @@ namespace cadre::sm90 {
 
 /// Plain: it travels as a kernel parameter.
 struct GroupedMapsArguments {
-  CUtensorMap operand_pattern;  ///< boxes of 64 x 64
+  CUtensorMap operand_pattern;  ///< boxes of 128 bytes x 64 rows
   CUtensorMap out_pattern;      ///< boxes of 128 bytes x 64 rows
   sm80::GroupEntries table{};
   GroupedMaps* maps = nullptr;
   GroupedVerdict* verdict = nullptr;
   int64_t num_groups = 0;
+  int32_t operand_element_bytes = 2;
   int32_t out_element_bytes = 2;
   bool transpose_a = false;  ///< A is stored [k, m]
   bool transpose_b = false;  ///< B is stored [n, k]

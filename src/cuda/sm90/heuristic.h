@@ -34,6 +34,12 @@ struct GmmExtent {
   GmmSums sums{};
 };
 
+/// What the host knows of a typical group.
+constexpr int64_t rows_of_group(int64_t m, int64_t num_groups, int64_t average_rows) {
+  const int64_t groups = std::max<int64_t>(num_groups, 1);
+  return average_rows > 0 ? average_rows : (m + groups - 1) / groups;
+}
+
 /// Up to so many rows a group a call is bound by reading the weights.
 inline constexpr int64_t kFewRows = 48;
 
@@ -77,9 +83,7 @@ constexpr GmmConfig choose_gmm_config(const GmmExtent& extent, int sm_count) {
   // Measured on an H200: in turn wins by 3 to 6 % at K = 768 to 2880 and loses up to 3 % at 4096
   // and more (docs/kernels.md).
   constexpr int64_t kShortK = 3072;
-  const int64_t groups = std::max<int64_t>(extent.num_groups, 1);
-  const int64_t rows =
-      extent.average_rows > 0 ? extent.average_rows : (extent.m + groups - 1) / groups;
+  const int64_t rows = rows_of_group(extent.m, extent.num_groups, extent.average_rows);
   GmmConfig config;
   const bool few = rows <= kFewRows;
   if (extent.sums.fp8) {

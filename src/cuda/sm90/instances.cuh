@@ -87,8 +87,26 @@ TgmmInstance tgmm_instance_of(bool reads_c) {
 
 template <typename T, ptx::Major kMajorA, ptx::Major kMajorB>
 GroupedInstance grouped_instance_of(bool reads_c) {
-  return reads_c ? turn_instance<GroupedGemm<MatrixTraits<T, kMajorA, kMajorB, TgmmShapeWithC>>>()
-                 : turn_instance<GroupedGemm<MatrixTraits<T, kMajorA, kMajorB, TgmmShape>>>();
+  return reads_c
+             ? turn_instance<GroupedGemm<MatrixTraits<T, T, kMajorA, kMajorB, TgmmShapeWithC>>>()
+             : turn_instance<GroupedGemm<MatrixTraits<T, T, kMajorA, kMajorB, TgmmShape>>>();
+}
+
+template <typename A, typename B, Promotion kForm>
+GroupedInstance fp8_grouped_instance() {
+  return turn_instance<GroupedGemm<Fp8MatrixTraits<A, B, PromotedShape<kForm>>>>();
+}
+
+template <typename A, typename B>
+GroupedInstance fp8_grouped_instance_of(GroupedShapeKind shape) {
+  switch (shape) {
+    case GroupedShapeKind::kBlocks:
+      return fp8_grouped_instance<A, B, Promotion::kScaled>();
+    case GroupedShapeKind::kColumns:
+      return fp8_grouped_instance<A, B, Promotion::kScaledColumns>();
+    default:
+      return fp8_grouped_instance<A, B, Promotion::kSums>();
+  }
 }
 
 template <typename T>

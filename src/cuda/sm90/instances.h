@@ -34,6 +34,10 @@ GmmInstance gmm_instance_e4m3_e5m2(GmmShapeKind shape);
 GmmInstance gmm_instance_e5m2_e4m3(GmmShapeKind shape);
 TgmmInstance tgmm_instance_bf16(bool reads_c);
 TgmmInstance tgmm_instance_f16(bool reads_c);
+// Both along k.
+GroupedInstance grouped_instance_e4m3_e4m3(GroupedShapeKind shape);
+GroupedInstance grouped_instance_e4m3_e5m2(GroupedShapeKind shape);
+GroupedInstance grouped_instance_e5m2_e4m3(GroupedShapeKind shape);
 GroupedInstance grouped_instance_bf16(const GroupedOrder& order, bool reads_c);
 GroupedInstance grouped_instance_f16(const GroupedOrder& order, bool reads_c);
 

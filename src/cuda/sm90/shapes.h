@@ -52,10 +52,15 @@ constexpr bool takes_normal(ActivationForm form, bool rows_of_k) {
 // What becomes of a stage's products. The tensor cores keep some 14 bits of a sum of FP8 products,
 // so a sum of all of k loses what f32 would keep.
 enum class Promotion : int {
-  kNone,    // they are added to those of the stages before, within the tensor cores
-  kSums,    // they are added to a total in f32
-  kScaled,  // the same, multiplied with the scale of their block first
+  kNone,           // they are added to those of the stages before, within the tensor cores
+  kSums,           // they are added to a total in f32
+  kScaled,         // the same, multiplied with the scale of their block first
+  kScaledColumns,  // results by rows: the same, where every column of a block has a scale, too
 };
+/// Whether scales travel with the stages.
+constexpr bool scales_stages(Promotion promotion) {
+  return promotion == Promotion::kScaled || promotion == Promotion::kScaledColumns;
+}
 
 // kSharers: warpgroups that share a tile; kBlocks: 64-row blocks of operand A for each of them;
 // kWidth: operand B of the widest tile, tokens (gmm) or columns of out (tgmm); kRingSlots: tiles
@@ -226,9 +231,18 @@ constexpr const ShapeFacts& facts_of(GmmShapeKind kind) {
 inline constexpr std::array<ShapeFacts, 2> kTgmmShapes = {
     facts_of<TgmmShape>("sm90/tgmm_128x192"), facts_of<TgmmShapeWithC>("sm90/tgmm_128x192_c")};
 
-/// grouped_gemm: tgmm's shapes over operands of either order, without C and with it.
-inline constexpr std::array<ShapeFacts, 2> kGroupedShapes = {
-    facts_of<TgmmShape>("sm90/grouped_128x192"),
-    facts_of<TgmmShapeWithC>("sm90/grouped_128x192_c")};
+enum class GroupedShapeKind : int { kPlain, kWithC, kPromoted, kBlocks, kColumns };
+
+/// By GroupedShapeKind. grouped_gemm has tgmm's shapes over operands of either order, without C and
+/// with it; the others multiply FP8, for tgmm as well.
+inline constexpr std::array<ShapeFacts, 5> kGroupedShapes = {
+    facts_of<TgmmShape>("sm90/grouped_128x192"), facts_of<TgmmShapeWithC>("sm90/grouped_128x192_c"),
+    facts_of<PromotedShape<Promotion::kSums>>("sm90/grouped_128x192_promoted"),
+    facts_of<PromotedShape<Promotion::kScaled>>("sm90/grouped_128x192_blocks"),
+    facts_of<PromotedShape<Promotion::kScaledColumns>>("sm90/grouped_128x192_columns")};
+
+constexpr const ShapeFacts& facts_of(GroupedShapeKind kind) {
+  return kGroupedShapes[static_cast<size_t>(kind)];
+}
 
 }  // namespace cadre::sm90

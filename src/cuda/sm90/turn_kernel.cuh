@@ -19,21 +19,25 @@
 #include "cuda/sm90/pipeline/block_scales.cuh"
 #include "cuda/sm90/pipeline/cta.cuh"
 #include "cuda/sm90/pipeline/producers.cuh"
+#include "cuda/sm90/pipeline/row_scales.cuh"
 #include "cuda/sm90/schedule/gmm_tiles.cuh"
 #include "cuda/sm90/schedule/grouped_tiles.cuh"
 #include "cuda/sm90/schedule/tgmm_tiles.cuh"
 
 namespace cadre::sm90 {
 
+struct NoScales {};
+
 template <typename Op>
 struct TurnStorage {
   using Tile = typename Op::Tile;
+  static constexpr bool kScales = scales_stages(Op::kPromotion);
 
   alignas(1024) unsigned char stages[Op::kStages][Op::kStageBytes];
   alignas(1024) unsigned char chunks[Op::kChunks][kChunkBytes];
   Tile ring[Op::kRingSlots];
   typename Op::Inputs inputs;
-  StageScales<typename Op::Traits> scales;
+  std::conditional_t<kScales, typename Op::StageScales, NoScales> scales;
   uint64_t stage_full[Op::kStages];
   uint64_t stage_empty[Op::kStages];
   uint64_t ring_full[Op::kRingSlots];
@@ -45,7 +49,6 @@ struct TurnStorage {
   uint64_t store_turn[kConsumers];     // warpgroup i may fill chunks
 
   __device__ void init() {
-    constexpr bool kScales = Op::kPromotion == Promotion::kScaled;
     inputs.init();
     init_barriers(stage_full, kScales ? 1 + 32 : 1);  // every lane that wrote scales
     init_barriers(stage_empty, Op::kSharers * (kScales ? 4 : 1));
@@ -68,6 +71,8 @@ struct GmmInTurn : Traits_ {
   using Chunks = std::conditional_t<kActivates, ActivatedChunks<Traits::kActivation>, GmmChunks>;
   template <typename Storage>
   using Source = GmmSource<Traits, Storage>;
+  using StageScales = TokenScales<Traits>;
+  using TileScales = TokenTileScales<Traits>;
   static constexpr bool kLoadsInputs = true;
 
   // The factors of kInputs tiles.
@@ -104,6 +109,14 @@ struct GmmInTurn : Traits_ {
   static __device__ __forceinline__ TokenInstruction instruction(const Arguments& /*args*/,
                                                                  const Tile& tile) {
     return {Tile::width(tile.control)};
+  }
+  static __device__ __forceinline__ int width(const Tile& tile) {
+    return Tile::width(tile.control);
+  }
+  // Whether the warpgroup's block of a shared tile may be left out.
+  static __device__ __forceinline__ bool is_idle(const Tile& /*tile*/,
+                                                 const ConsumerPlace& /*place*/) {
+    return false;
   }
 
   static __device__ __forceinline__ void finish(TurnStorage<GmmInTurn>& shared,
@@ -153,12 +166,15 @@ struct RowsInTurn : Traits_ {
   using Tile = Tile_;
   using Arguments = Arguments_;
   using Chunks = Chunks_<Traits>;
+  static constexpr bool kScalesResults = Traits::kScaledResults;
   static constexpr bool kLoadsInputs = Traits::kReadsC;
+  static_assert(!kScalesResults || kLoadsInputs);
 
-  struct Inputs {
+  struct NoInputs {
     __device__ void init() {}
   };
-  using InputsCursor = Cursor<1>;
+  using Inputs = std::conditional_t<kScalesResults, RowInputs<Traits>, NoInputs>;
+  using InputsCursor = Cursor<kScalesResults ? Traits::kInputs : 1>;
 
   static __device__ __forceinline__ bool has_products(const Tile& tile) { return tile.rows > 0; }
   static __device__ __forceinline__ KBlocks<Traits> blocks(const Arguments& /*args*/,
@@ -168,19 +184,35 @@ struct RowsInTurn : Traits_ {
 
   template <typename Storage>
   static __device__ __forceinline__ void finish(Storage& shared, const Arguments& args,
-                                                const ConsumerPlace& /*place*/, const Tile& tile,
-                                                const InputsCursor& /*cursor*/,
+                                                const ConsumerPlace& place, const Tile& tile,
+                                                const InputsCursor& cursor,
                                                 Cursor<Traits::kChunks>& chunks,
-                                                const Accumulators<Traits>& acc) {
-    finish_row_tile<Traits>(shared, args, tile, chunks, acc);
+                                                Accumulators<Traits>& acc) {
+    if constexpr (kScalesResults) {
+      if (has_products(tile)) shared.inputs.apply(place, cursor, acc[0]);
+    }
+    finish_row_tile<Traits>(shared, args, place, tile, chunks, acc);
   }
 
   template <typename Storage>
   static __device__ void load_inputs(Storage& shared, const Arguments& args) {
-    if (threadIdx.x % 32 != 0) return;
     const Chunks chunks(args);
     Cursor<Traits::kRingSlots> ring;
     Cursor<Traits::kChunks> cursor;
+    if constexpr (kScalesResults) {  // the whole warp
+      InputsCursor inputs;
+      while (true) {
+        const Tile tile = take_tile(shared, ring);
+        if (tile.is_end()) return;
+        if (has_products(tile)) {
+          shared.inputs.load(args, tile, inputs);
+          inputs.advance();
+        }
+        if (threadIdx.x % 32 == 0) load_c<Traits>(shared, chunks, tile, cursor);
+        __syncwarp();
+      }
+    }
+    if (threadIdx.x % 32 != 0) return;
     while (true) {
       const Tile tile = next_tile(shared, ring);
       if (tile.is_end()) return;
@@ -194,6 +226,7 @@ template <typename Traits>
 struct Tgmm : RowsInTurn<Traits, TgmmTile, TgmmArguments, TgmmChunks> {
   template <typename Storage>
   using Source = TgmmSource<Traits, Storage>;
+  using StageScales = NoScales;
 
   template <typename InitBarriers>
   static __device__ __forceinline__ void start(const TgmmArguments& args, InitBarriers init) {
@@ -209,11 +242,14 @@ struct Tgmm : RowsInTurn<Traits, TgmmTile, TgmmArguments, TgmmChunks> {
   }
 };
 
-// D[g] = alpha[g] * op(A[g]) x op(B[g]) + beta[g] * C[g], every group of its own extents.
+// D[g] = alpha[g] * op(A[g]) x op(B[g]) + beta[g] * C[g], every group of its own extents; and tgmm
+// of FP8, whose operands are column-wise copies.
 template <typename Traits>
 struct GroupedGemm : RowsInTurn<Traits, GroupedTile, GroupedArguments, GroupedChunks> {
   template <typename Storage>
   using Source = GroupedSource<Traits, Storage>;
+  using StageScales = RowStageScales<Traits>;
+  using TileScales = RowTileScales<Traits>;
 
   template <typename InitBarriers>
   static __device__ __forceinline__ void start(const GroupedArguments& /*args*/,
@@ -227,6 +263,11 @@ struct GroupedGemm : RowsInTurn<Traits, GroupedTile, GroupedArguments, GroupedCh
   static __device__ __forceinline__ AtomInstruction instruction(const GroupedArguments& /*args*/,
                                                                 const GroupedTile& tile) {
     return {ptx::uniform(tile.atoms_a()), ptx::uniform(tile.atoms_b())};
+  }
+  static __device__ __forceinline__ int width(const GroupedTile& tile) { return tile.columns; }
+  static __device__ __forceinline__ bool is_idle(const GroupedTile& tile,
+                                                 const ConsumerPlace& place) {
+    return place.warpgroup >= tile.atoms_a();
   }
 };
 
@@ -245,8 +286,14 @@ __device__ __forceinline__ void consume_together(TurnStorage<Op>& shared,
     const typename Op::Tile tile = take_tile(shared, ring);
     if (tile.is_end()) return;
     Accumulators<Traits> totals;
-    multiply_promoted<Traits>(shared, place, Op::blocks(args, tile).count(),
-                              Op::instruction(args, tile).width, stage, totals);
+    const int count = Op::blocks(args, tile).count();
+    if (Op::is_idle(tile, place)) {
+      pass_stages<Traits>(shared, place, count, stage);
+#pragma unroll
+      for (float& total : totals[0]) total = 0.0f;
+    } else {
+      multiply_promoted<Traits>(shared, place, count, Op::width(tile), stage, totals);
+    }
     Op::finish(shared, args, place, tile, inputs, cursor, totals);
     if (Op::has_products(tile)) inputs.advance();
   }
@@ -311,8 +358,8 @@ __global__ void __launch_bounds__(kCtaThreads, 1)
     const bool first_lane = threadIdx.x % 32 == 0;
     if (warp == 0) {
       using Source = typename Op::template Source<Storage>;
-      if constexpr (Op::kPromotion == Promotion::kScaled) {
-        fill_scaled_stages<typename Op::Traits>(shared, Source(shared, args), args.block_scales);
+      if constexpr (Storage::kScales) {
+        fill_scaled_stages<Op>(shared, Source(shared, args), args);
       } else if (first_lane) {
         fill_stages<typename Op::Traits>(shared, Source(shared, args));
       }

@@ -13,9 +13,12 @@
 
 namespace cadre::sm90 {
 
-// A chunk is 64 columns of 16 bits or 32 of fp32; chunk c lies in block c / per_block of 64 rows.
+// A chunk is 64 columns of 16 bits or 32 of fp32. A tile's chunks follow each other row by row of
+// blocks; those of two warpgroups, which have a block of 64 rows each, take turns.
 template <typename Traits>
 struct RowChunks {
+  static constexpr bool kTogether = Traits::kSharers == 2;
+  static_assert(Traits::kBlocks * Traits::kSharers == 2);
   int columns;    // of a chunk
   int per_block;  // chunks side by side
 
@@ -24,7 +27,7 @@ struct RowChunks {
 
   template <typename Tile>
   __device__ __forceinline__ int count(const Tile& /*tile*/) const {
-    return Traits::kBlocks * per_block;
+    return 2 * per_block;
   }
 
   struct Place {
@@ -33,8 +36,8 @@ struct RowChunks {
   };
   template <typename Tile>
   __device__ __forceinline__ Place place_of(const Tile& tile, int chunk) const {
+    if constexpr (kTogether) return {tile.k + chunk % 2 * kBlockRows, chunk / 2 * columns};
     const int block = chunk >= per_block ? 1 : 0;
-    static_assert(Traits::kBlocks == 2);
     return {tile.k + block * kBlockRows, (chunk - block * per_block) * columns};
   }
 };
@@ -219,18 +222,20 @@ __device__ __forceinline__ void store_rest(const TgmmArguments& args, const Cons
 template <typename Out, typename Transform, typename Traits, typename Storage, typename Arguments,
           typename Tile>
 __device__ __forceinline__ void fill_row_chunks(Storage& shared, const Arguments& args,
-                                                const Tile& tile, Transform transform,
+                                                const ConsumerPlace& place, const Tile& tile,
+                                                Transform transform,
                                                 Cursor<Traits::kChunks>& cursor,
                                                 const Accumulators<Traits>& acc) {
   constexpr int kColumns = kRowBytes / sizeof(Out);
   constexpr int kPerBlock = Traits::kWidth / kColumns;
-  const ConsumerPlace place = {0};
   const RowLane lane(place);
 #pragma unroll
   for (int i = 0; i < Traits::kBlocks * kPerBlock; ++i) {
     const int column = i % kPerBlock * kColumns;
     const float* values = &acc[i / kPerBlock][column / 2];
+    if constexpr (RowChunks<Traits>::kTogether) cursor.advance_by(place.warpgroup);
     const FilledChunk<Traits> chunk(shared, cursor);
+    if constexpr (RowChunks<Traits>::kTogether) cursor.advance_by(1 - place.warpgroup);
     if (Traits::kReadsC && tile.beta != 0.0f) {
       combine_rows<Out>(chunk.address, lane, values, transform, tile.beta);
     } else {
@@ -251,16 +256,18 @@ __device__ __forceinline__ void fill_row_chunks(Storage& shared, const Arguments
 // The transform of a tile, and its type.
 template <typename Traits, typename Storage, typename Arguments, typename Tile>
 __device__ __forceinline__ void finish_row_tile(Storage& shared, const Arguments& args,
-                                                const Tile& tile, Cursor<Traits::kChunks>& cursor,
+                                                const ConsumerPlace& place, const Tile& tile,
+                                                Cursor<Traits::kChunks>& cursor,
                                                 const Accumulators<Traits>& acc) {
   const auto fill = [&](auto transform) {
     using Transform = decltype(transform);
     if (args.output == ElementKind::kF32) {
-      fill_row_chunks<float, Transform, Traits>(shared, args, tile, transform, cursor, acc);
+      fill_row_chunks<float, Transform, Traits>(shared, args, place, tile, transform, cursor, acc);
     } else if (args.output == ElementKind::kBf16) {
-      fill_row_chunks<__nv_bfloat16, Transform, Traits>(shared, args, tile, transform, cursor, acc);
+      fill_row_chunks<__nv_bfloat16, Transform, Traits>(shared, args, place, tile, transform,
+                                                        cursor, acc);
     } else {
-      fill_row_chunks<__half, Transform, Traits>(shared, args, tile, transform, cursor, acc);
+      fill_row_chunks<__half, Transform, Traits>(shared, args, place, tile, transform, cursor, acc);
     }
   };
   if (tile.rows == 0) {

@@ -66,14 +66,14 @@ __device__ __forceinline__ void issue_steps(Accumulators<Traits>& acc,
   }
 }
 
-// Calls function<kN>() for the width kN of a tile of tokens, one of 16 at most.
+// Calls function<kN>() for the width kN of a tile, one of 16 at most.
 template <typename Traits, typename Function>
 __device__ __forceinline__ void with_width(int width, const Function& function) {
-#define CADRE_WIDTH(i)                                \
-  case i:                                             \
-    if constexpr (i * kTokenStep <= Traits::kWidth) { \
-      function.template operator()<i * kTokenStep>(); \
-    }                                                 \
+#define CADRE_WIDTH(i)                                                                            \
+  case i:                                                                                         \
+    if constexpr (i * kTokenStep <= Traits::kWidth && i * kTokenStep % Traits::kWidthStep == 0) { \
+      function.template operator()<i * kTokenStep>();                                             \
+    }                                                                                             \
     break;
   switch (width / kTokenStep) {
     CADRE_WIDTH(1)

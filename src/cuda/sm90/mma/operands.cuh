@@ -33,6 +33,8 @@ using Accumulators = float[Traits::kBlocks][Traits::kWidth / 2];
 // gmm: weights [features, K] or [K, features] as operand A, tokens as operand B.
 template <typename Weights, typename Tokens, ptx::Major kWeights, typename Shape>
 struct GmmTraits : Products<Weights, Tokens, kWeights, ptx::Major::kK, Shape> {
+  static constexpr bool kByRows = false;
+  static constexpr int kWidthStep = kTokenStep;  // widths of tiles are multiples of it
   static constexpr int kFeatures = GmmTraits::kRowsA / columns_of(Shape::kActivation);  // of out
   static constexpr int kTokens = Shape::kWidth;
   // The epilogue applies scales of FP8 operands, one for a token and one for a feature.
@@ -40,14 +42,23 @@ struct GmmTraits : Products<Weights, Tokens, kWeights, ptx::Major::kK, Shape> {
 };
 
 // Results by rows: operand A along the rows of out, operand B along its columns.
-template <typename T, ptx::Major kMajorA, ptx::Major kMajorB, typename Shape>
-struct MatrixTraits : Products<T, T, kMajorA, kMajorB, Shape> {
-  static constexpr int kAtomsB = Shape::kWidth / 64;  // one TMA box each, as are blocks of A
+template <typename A, typename B, ptx::Major kMajorA, ptx::Major kMajorB, typename Shape>
+struct MatrixTraits : Products<A, B, kMajorA, kMajorB, Shape> {
+  static constexpr bool kByRows = true;
+  static constexpr int kWidthStep = 64;
+  static constexpr int kAtomsA = MatrixTraits::kRowsA / kBlockRows;  // one TMA box each
+  static constexpr int kAtomsB = Shape::kWidth / 64;
+  // Sums have a scale for their row and one for their column, which are applied at a tile's end.
+  static constexpr bool kScaledResults = Shape::kPromotion == Promotion::kSums;
 };
 
 // tgmm: both operands are read as they lie; rows are what is summed over.
 template <typename T, typename Shape>
-using TgmmTraits = MatrixTraits<T, ptx::Major::kMN, ptx::Major::kMN, Shape>;
+using TgmmTraits = MatrixTraits<T, T, ptx::Major::kMN, ptx::Major::kMN, Shape>;
+
+// FP8 is K-major alone.
+template <typename A, typename B, typename Shape>
+using Fp8MatrixTraits = MatrixTraits<A, B, ptx::Major::kK, ptx::Major::kK, Shape>;
 
 // The bytes of one wgmma's step along K, and from 64 of M or N to the next where that is not the
 // rows' own distance.

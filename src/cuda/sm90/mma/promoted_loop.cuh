@@ -8,6 +8,7 @@
 
 #include "cuda/ptx/address.cuh"
 #include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/shared_access.cuh"
 #include "cuda/ptx/shared_vector.cuh"
 #include "cuda/ptx/warp.cuh"
 #include "cuda/ptx/wgmma.cuh"
@@ -55,18 +56,51 @@ __device__ __forceinline__ void issue_part(float (&sums)[Part::kTokens / 2],
   ptx::wgmma_commit();
 }
 
-// Adds a part's sums, which are complete, to the totals. `scales`: the thread's first one
-// (kScaled).
+// Where a thread finds the scales of a stage: by rows, those of A's rows and of B's columns.
+struct ScaleAddresses {
+  uint32_t a = 0;
+  uint32_t b = 0;  // gmm: the products of both
+};
+
+// Adds a part's sums, which are complete, to the totals.
 template <typename Traits, typename Part>
 __device__ __forceinline__ void promote(Accumulators<Traits>& totals,
-                                        float (&sums)[Part::kTokens / 2], uint32_t scales) {
+                                        float (&sums)[Part::kTokens / 2],
+                                        const ScaleAddresses& scales) {
   ptx::wgmma_results(sums);
+  float of_row[2] = {};
+  if constexpr (Traits::kByRows && scales_stages(Traits::kPromotion)) {
+    of_row[0] = ptx::load_shared(scales.a);
+    of_row[1] = ptx::load_shared(scales.a + 8 * sizeof(float));
+  }
+  float of_block[2] = {};
 #pragma unroll
   for (int i = 0; i < Part::kTokens / kTokenStep; ++i) {
     float* total = totals[0] + Part::kFirst / 2 + 8 * i;
     const float* sum = sums + 8 * i;
-    if constexpr (Traits::kPromotion == Promotion::kScaled) {
-      const float4 scale = read_scales(scales, Part::kFirst / kTokenStep + i);
+    constexpr int kColumn = Part::kFirst;
+    if constexpr (Traits::kPromotion == Promotion::kScaledColumns) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float2 column =
+            ptx::load_shared_float2(scales.b + (kColumn + kTokenStep * i + 8 * j) * 4);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int at = 4 * j + 2 * h;
+          total[at] = fmaf(sum[at], of_row[h] * column.x, total[at]);
+          total[at + 1] = fmaf(sum[at + 1], of_row[h] * column.y, total[at + 1]);
+        }
+      }
+    } else if constexpr (Traits::kByRows && Traits::kPromotion == Promotion::kScaled) {
+      if (i == 0 || (kColumn + kTokenStep * i) % 64 == 0) {
+        const float block = ptx::load_shared(scales.b + (kColumn + kTokenStep * i) / 64 * 4);
+        of_block[0] = of_row[0] * block;
+        of_block[1] = of_row[1] * block;
+      }
+#pragma unroll
+      for (int j = 0; j < 8; ++j) total[j] = fmaf(sum[j], of_block[j / 2 % 2], total[j]);
+    } else if constexpr (Traits::kPromotion == Promotion::kScaled) {
+      const float4 scale = read_scales(scales.b, Part::kFirst / kTokenStep + i);
       total[0] = fmaf(sum[0], scale.x, total[0]);
       total[1] = fmaf(sum[1], scale.y, total[1]);
       total[2] = fmaf(sum[2], scale.x, total[2]);
@@ -92,8 +126,13 @@ class StageInWork {
         full_(ptx::shared_address(shared.stage_full)),
         empty_(ptx::shared_address(shared.stage_empty)),
         stage_(stage) {
-    if constexpr (kScaled) {
-      scales_ = ptx::shared_address(shared.scales.of_stage) + place.lane() % 4 * 16;
+    if constexpr (kScaled && Traits::kByRows) {
+      const int row = place.warpgroup * kBlockRows + place.warp() * 16 + place.lane() / 4;
+      scales_ = {ptx::shared_address(shared.scales.a) + row * 4,
+                 ptx::shared_address(shared.scales.b)};
+      if (Traits::kPromotion == Promotion::kScaledColumns) scales_.b += place.lane() % 4 * 8;
+    } else if constexpr (kScaled) {
+      scales_.b = ptx::shared_address(shared.scales.of_stage) + place.lane() % 4 * 16;
     }
   }
 
@@ -103,9 +142,14 @@ class StageInWork {
   __device__ __forceinline__ StageOperands operands() const {
     return first_.template of_stage<Traits>(stage_.slot());
   }
-  __device__ __forceinline__ uint32_t scales() const {
-    if constexpr (!kScaled) return 0;
-    return scales_ + stage_.slot() * kScaleBytes;
+  __device__ __forceinline__ ScaleAddresses scales() const {
+    if constexpr (!kScaled) {
+      return {};
+    } else {
+      using Scales = decltype(Storage::scales);
+      return {scales_.a + stage_.slot() * Scales::kBytesA,
+              scales_.b + stage_.slot() * Scales::kBytesB};
+    }
   }
   // Every thread has read the stage's scales.
   __device__ __forceinline__ void hand_back(const ConsumerPlace& place) const {
@@ -115,19 +159,18 @@ class StageInWork {
   }
 
  private:
-  static constexpr bool kScaled = Traits::kPromotion == Promotion::kScaled;
-  static constexpr uint32_t kScaleBytes = (Traits::kWidth + 31) / 32 * 128;
+  static constexpr bool kScaled = scales_stages(Traits::kPromotion);
   StageOperands first_;
   uint32_t full_;
   uint32_t empty_;
-  uint32_t scales_ = 0;
+  ScaleAddresses scales_;
   Cursor<Traits::kStages>& stage_;
 };
 
-// A tile of kN tokens in two parts: while the sums of the front are added, the products of the back
-// run. What is added behind them is hidden by the other warpgroup's products alone, so the back is
-// the smaller part. No products may be under way from one stage to the next: the compiler would let
-// them wait for each other (C7514).
+// A tile of kN tokens (or columns) in two parts: while the sums of the front are added, the
+// products of the back run. What is added behind them is hidden by the other warpgroup's products
+// alone, so the back is the smaller part. No products may be under way from one stage to the next:
+// the compiler would let them wait for each other (C7514).
 template <int kN, typename Traits, typename Storage>
 __device__ __forceinline__ void multiply_parts(Storage& shared, const ConsumerPlace& place,
                                                int count, Cursor<Traits::kStages>& stage,
@@ -151,6 +194,18 @@ __device__ __forceinline__ void multiply_parts(Storage& shared, const ConsumerPl
       ptx::wgmma_wait<0>();
       promote<Traits, Front>(totals, front, current.scales());
     }
+    current.hand_back(place);
+    stage.advance();
+  }
+}
+
+// A warpgroup whose block of a tile lies beyond the matrix: the stages pass by.
+template <typename Traits, typename Storage>
+__device__ __forceinline__ void pass_stages(Storage& shared, const ConsumerPlace& place, int count,
+                                            Cursor<Traits::kStages>& stage) {
+  const StageInWork<Traits, Storage> current(shared, place, stage);
+  for (int left = count; left > 0; --left) {
+    current.wait();
     current.hand_back(place);
     stage.advance();
   }

@@ -14,13 +14,14 @@
 
 namespace cadre::sm90 {
 
-template <typename Traits, bool kScaled = Traits::kPromotion == Promotion::kScaled>
-struct StageScales {
+// gmm's, of each stage. Those of results by rows are in row_scales.cuh.
+template <typename Traits>
+struct TokenScales {
+  static constexpr uint32_t kBytesA = 0;  // of a stage
+  static constexpr uint32_t kBytesB = (Traits::kWidth + 31) / 32 * 128;
   alignas(16) float of_stage[Traits::kStages]
                             [(Traits::kWidth + 31) / 32 * 32];  // at scale_place(token)
 };
-template <typename Traits>
-struct StageScales<Traits, false> {};
 
 // The bits of a scale, and the number that they mean.
 __device__ __forceinline__ uint32_t read_scale(const void* data, int64_t at, bool is_e8m0) {
@@ -40,23 +41,23 @@ struct LoadedScales {
   uint32_t weights;
 };
 
-// Where the scales of a tile lie.
+// Where the scales of gmm's tile lie.
 template <typename Traits>
-class TileScales {
+class TokenTileScales {
  public:
   static constexpr int kCount = (Traits::kWidth + 31) / 32;
 
-  __device__ __forceinline__ TileScales(const BlockScales& scales, const Tile& tile)
-      : scales_(scales),
-        tokens_(tile.row * scales.tokens.outer_stride),
-        weights_(tile.feature / 128 * scales.weights.outer_stride),
-        weights_data_(scales.weights.data),
+  __device__ __forceinline__ TokenTileScales(const GmmArguments& args, const Tile& tile)
+      : scales_(args.block_scales),
+        tokens_(tile.row * scales_.tokens.outer_stride),
+        weights_(tile.feature / 128 * scales_.weights.outer_stride),
+        weights_data_(scales_.weights.data),
         rows_(tile.rows) {
     static_assert(Traits::kFeatures == 128 && Traits::kTileK == 128);
-    if (scales.weights.list != nullptr) {
-      weights_data_ = scales.weights.list[tile.group];
+    if (scales_.weights.list != nullptr) {
+      weights_data_ = scales_.weights.list[tile.group];
     } else {
-      weights_ += tile.group * scales.weights.group_stride;
+      weights_ += tile.group * scales_.weights.group_stride;
     }
   }
 
@@ -77,7 +78,9 @@ class TileScales {
     return loaded;
   }
 
-  __device__ __forceinline__ void store(const LoadedScales<kCount>& loaded, float* to) const {
+  __device__ __forceinline__ void store(const LoadedScales<kCount>& loaded,
+                                        TokenScales<Traits>& scales, uint32_t slot) const {
+    float* to = scales.of_stage[slot];
     const int lane = static_cast<int>(threadIdx.x % 32);
     const float weights = scale_of(loaded.weights, scales_.weights.is_e8m0);
 #pragma unroll
@@ -95,14 +98,16 @@ class TileScales {
 };
 
 // As fill_stages(), by a whole warp. The scales of a stage are asked for two stages ahead.
-template <typename Traits, typename Storage, typename Source>
+template <typename Op, typename Storage, typename Source>
 __device__ __forceinline__ void fill_scaled_stages(Storage& shared, Source source,
-                                                   const BlockScales& scales) {
+                                                   const typename Op::Arguments& args) {
+  using Traits = typename Op::Traits;
   const bool copies = threadIdx.x % 32 == 0;
   Cursor<Traits::kStages> stage;
   while (source.next()) {
     const int blocks = source.blocks();
-    const TileScales<Traits> of_tile(scales, source.tile());
+    if (blocks == 0) continue;
+    const typename Op::TileScales of_tile(args, source.tile());
     auto even = of_tile.load(0);
     auto odd = of_tile.load(min(1, blocks - 1));
     const auto fill = [&](int block, auto& loaded) {
@@ -115,7 +120,7 @@ __device__ __forceinline__ void fill_scaled_stages(Storage& shared, Source sourc
         source.load_a(base, full, block);
         source.load_b(base + Traits::kBytesA, full, block);
       }
-      of_tile.store(loaded, shared.scales.of_stage[stage.slot()]);
+      of_tile.store(loaded, shared.scales, stage.slot());
       ptx::mbarrier_arrive(full);  // each lane: its own writes
       if (block + 2 < blocks) loaded = of_tile.load(block + 2);
       stage.advance();

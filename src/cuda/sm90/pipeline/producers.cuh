@@ -25,6 +25,17 @@ struct RaggedRows {
       : bound(kRaggedBound - rows + first), end(row + rows) {}
 };
 
+// The next tile: for one thread, or the warp whose lanes bring scales.
+template <typename Traits, typename Storage>
+__device__ __forceinline__ auto tile_of_producer(Storage& shared,
+                                                 Cursor<Traits::kRingSlots>& ring) {
+  if constexpr (scales_stages(Traits::kPromotion)) {
+    return take_tile(shared, ring);
+  } else {
+    return next_tile(shared, ring);
+  }
+}
+
 // gmm: the tiles that have products. Past k, n and m the copy engine writes zeros.
 template <typename Traits, typename Storage>
 class GmmSource {
@@ -32,14 +43,10 @@ class GmmSource {
   __device__ __forceinline__ GmmSource(Storage& shared, const GmmArguments& args)
       : shared_(shared), args_(args) {}
 
-  // The next tile; false when there is none. One thread, or the warp whose lanes bring scales.
+  // The next tile; false when there is none.
   __device__ __forceinline__ bool next() {
     do {
-      if constexpr (Traits::kPromotion == Promotion::kScaled) {
-        tile_ = take_tile(shared_, ring_);
-      } else {
-        tile_ = next_tile(shared_, ring_);
-      }
+      tile_ = tile_of_producer<Traits>(shared_, ring_);
       if (tile_.is_end()) return false;
     } while (Tile::kind(tile_.control) == Tile::kZero);
     map_ = &args_.weights_map;
@@ -167,7 +174,7 @@ class GroupedSource {
 
   __device__ __forceinline__ bool next() {
     const int mapped = tile_.group;
-    tile_ = next_tile(shared_, ring_);
+    tile_ = tile_of_producer<Traits>(shared_, ring_);
     if (tile_.is_end()) return false;
     maps_ = args_.maps + tile_.group;
     if (tile_.group != mapped && tile_.rows > 0) {
@@ -180,12 +187,13 @@ class GroupedSource {
   __device__ __forceinline__ int blocks() const {
     return (tile_.rows + Traits::kTileK - 1) / Traits::kTileK;
   }
+  __device__ __forceinline__ const GroupedTile& tile() const { return tile_; }
   __device__ __forceinline__ uint32_t stage_bytes() const {
     return (tile_.atoms_a() + tile_.atoms_b()) * kBlockBytes;
   }
 
   __device__ __forceinline__ void load_a(uint32_t to, uint32_t full, int block) const {
-    load<Traits::kBlocks, Traits::kMajorA>(maps_->a, tile_.atoms_a(), tile_.k, to, full, block);
+    load<Traits::kAtomsA, Traits::kMajorA>(maps_->a, tile_.atoms_a(), tile_.k, to, full, block);
   }
   __device__ __forceinline__ void load_b(uint32_t to, uint32_t full, int block) const {
     load<Traits::kAtomsB, Traits::kMajorB>(maps_->b, tile_.atoms_b(), tile_.n, to, full, block);

@@ -71,6 +71,7 @@ __device__ void schedule(Storage& shared, const GroupedArguments& args) {
       // A group without k gives beta * C, whatever alpha is.
       tile.alpha = tile.rows > 0 ? static_cast<float>(entry.alpha) : 0.0f;
       tile.beta = Traits::kReadsC ? static_cast<float>(entry.beta) : 0.0f;
+      tile.line = static_cast<int>(entry.row_begin);
       order = {entry.row_tiles, entry.col_tiles, plan::even_band(entry.row_tiles, kGroupedBand)};
       // Widths differ by at most 64 columns, so that there is no thin tile at the edge.
       columns = {static_cast<uint32_t>((tile.end_n + 63) / 64),

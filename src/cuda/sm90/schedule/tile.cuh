@@ -89,7 +89,8 @@ struct alignas(16) GroupedTile {
   int columns;  // of the tile, a multiple of 64: at most kWidth
   float alpha;
   float beta;
-  int unused[3];
+  int line;  // the group's first line of scales in column-wise copies, its first row in gmm
+  int unused[2];
 
   __device__ __forceinline__ bool is_end() const { return group < 0; }
   __device__ __forceinline__ void set_end() { group = -1; }
@@ -108,6 +109,7 @@ struct alignas(16) GroupedTile {
     columns = ptx::uniform(columns);
     alpha = __int_as_float(ptx::uniform(__float_as_int(alpha)));
     beta = __int_as_float(ptx::uniform(__float_as_int(beta)));
+    line = ptx::uniform(line);
   }
 };
 static_assert(sizeof(GroupedTile) == 48);
