@@ -48,8 +48,8 @@ Status no_such_kernel(const char* pinned) {
   return Status::invalid(text("has no kernel \"", pinned, "\", only ", names));
 }
 
-/// `separate_activation`: whatever the family, an activation is a step of its own.
-Status choose_family(const plan::Problem& given, bool separate_activation,
+/// `wanted`: steps that are taken whatever the family.
+Status choose_family(const plan::Problem& given, const ProductSteps& wanted,
                      const DeviceProperties& device, std::string_view kernel_prefix,
                      const char* pinned, plan::Config* config) {
   const bool by_index = given.lhs_rows.by_index() || given.rhs_rows.by_index();
@@ -65,13 +65,19 @@ Status choose_family(const plan::Problem& given, bool separate_activation,
       Status status = family->supports(problem, device);
       if (status.ok()) status = family->configure(problem, device, pinned, config);
       config->copies_rows = steps.copies_rows;
+      config->widens = steps.widens;
       config->separate_activation = steps.separate_activation;
       return status;
     };
-    const bool follows = by_index && family->follows_rows(given);
-    Status status = choose({by_index && !follows, separate_activation});
+    const bool follows = by_index && !wanted.widens && family->follows_rows(given);
+    ProductSteps steps = wanted;
+    steps.copies_rows = by_index && !follows;
+    Status status = choose(steps);
     // A kernel that is pinned may be one that follows no index.
-    if (follows && pinned != nullptr && !status.ok()) status = choose({true, separate_activation});
+    if (follows && pinned != nullptr && !status.ok()) {
+      steps.copies_rows = true;
+      status = choose(steps);
+    }
     if (status.ok()) return {};
     if (status.code() != StatusCode::kUnsupported) return status;
     refusals[i] = std::move(status);
@@ -162,9 +168,17 @@ class CudaBackend final : public plan::Backend {
     if (Status status = device_properties(problem.device.index, &device); !status.ok()) {
       return status;
     }
-    Status status = choose_family(problem, false, *device, kernel_prefix_, pinned, config);
-    if (status.code() == StatusCode::kUnsupported && problem.epilogue.activates()) {
-      status = choose_family(problem, true, *device, kernel_prefix_, pinned, config);
+    // What is widened comes first: it runs on tensor cores. A kernel that is pinned may be one for
+    // the operands as they are.
+    Status status;
+    for (const bool widens : {true, false}) {
+      if (widens && !can_widen(problem)) continue;
+      for (const bool separate_activation : {false, true}) {
+        if (separate_activation && !problem.epilogue.activates()) continue;
+        const ProductSteps steps{.widens = widens, .separate_activation = separate_activation};
+        status = choose_family(problem, steps, *device, kernel_prefix_, pinned, config);
+        if (status.code() != StatusCode::kUnsupported) return status;
+      }
     }
     return status;
   }

@@ -23,7 +23,8 @@ Status launch_code(const Launch& launch, std::string_view name, const void* kern
   if (launch_kernel == nullptr) return fail(cudaErrorCallRequiresNewerDriver);
   CUlaunchConfig config{};
   config.gridDimX = shape.blocks;
-  config.gridDimY = config.gridDimZ = 1;
+  config.gridDimY = shape.rows;
+  config.gridDimZ = shape.layers;
   config.blockDimX = shape.threads;
   config.blockDimY = config.blockDimZ = 1;
   config.sharedMemBytes = shape.shared_bytes;

@@ -32,6 +32,8 @@ struct Launch {
 
 struct GridShape {
   unsigned blocks = 1;
+  unsigned rows = 1;    ///< of so many blocks: blockIdx.y
+  unsigned layers = 1;  ///< of so many rows: blockIdx.z
   unsigned threads = 1;
   unsigned shared_bytes = 0;
   /// Programmatic dependent launch on the kernel before it (ptx/pdl.cuh), on Hopper.

@@ -1,7 +1,10 @@
 // See product_steps.h.
 #include "cuda/product_steps.h"
 
+#include <algorithm>
+
 #include "cuda/rows/launchers.h"
+#include "cuda/rows/quantize_bands.h"
 
 namespace cadre::cuda {
 namespace {
@@ -73,6 +76,101 @@ Status copy_scales(const plan::Problem& problem, const TensorView& index, Launch
   return rows::launch_permute(*launch, {.x = rows, .source_row = index, .out = out});
 }
 
+// Widening. tgmm's rows come out of their column-wise copies in their own order, as many as a copy
+// has room for; weights are the rows of all groups.
+ScratchRows widened_lhs(const plan::Problem& p) { return {p.m, p.k, DType::kBF16}; }
+ScratchRows widened_rhs(const plan::Problem& p) {
+  if (p.op == plan::Op::kTgmm) return {p.m, p.n, DType::kBF16};
+  return {p.num_local_groups * p.n, p.k, DType::kBF16};
+}
+plan::OperandLayout widened_weights(const plan::Problem& p) {
+  plan::OperandLayout layout = widened_rhs(p).layout();
+  layout.placement = Placement::kStacked;
+  layout.group_stride = p.n * layout.row_stride;
+  return layout;
+}
+
+/// dequantize as a step of tgmm, whose groups it needs, or of gmm.
+plan::Problem widening_of(const plan::Problem& product, const plan::ScaleForm& form, int64_t m,
+                          int64_t n) {
+  plan::Problem rows;
+  rows.op = plan::Op::kDequantize;
+  rows.device = product.device;
+  rows.m = m;
+  rows.n = n;
+  rows.lhs_scales = form;
+  rows.num_groups = rows.num_local_groups = 1;
+  if (product.op != plan::Op::kTgmm) return rows;
+  rows.num_groups = rows.num_local_groups = product.num_groups;
+  rows.sizes_on_device = product.sizes_on_device;
+  rows.sizes_dtype = product.sizes_dtype;
+  return rows;
+}
+
+size_t widening_bytes(const plan::Problem& p) {
+  const size_t bands = rows::bands_bytes(widening_of(p, p.lhs_scales, p.m, p.k));
+  return widened_lhs(p).bytes() + widened_rhs(p).bytes() +
+         (bands + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+Status widen_rows(const Launch& launch, const plan::Problem& problem, const plan::ScaleForm& form,
+                  const plan::Operands& operands, const GroupedTensor& codes, const Scales& scales,
+                  const TensorView& out) {
+  const bool copies = problem.op == plan::Op::kTgmm;
+  ScaledTensor x(
+      TensorView::strided(codes.data, codes.dtype, {codes.rows.uniform, codes.cols.uniform},
+                          {codes.row_stride, codes.col_stride}, problem.device),
+      scales);
+  x.columns = copies;
+  DequantizeArgs args{.x = x, .out = out};
+  if (copies) args.group_sizes = operands.group_sizes;
+  return rows::launch_dequantize(launch, widening_of(problem, form, out.shape[0], out.shape[1]),
+                                 args);
+}
+
+Status widen_weights(const Launch& launch, const plan::Problem& problem,
+                     const plan::Operands& operands, const GroupedTensor& out) {
+  const GroupedTensor& codes = operands.rhs;
+  const std::initializer_list<int64_t> shape = {problem.num_local_groups, problem.n, problem.k};
+  plan::Problem rows = widening_of(problem, problem.rhs_scales, problem.n, problem.k);
+  rows.num_groups = rows.num_local_groups = problem.num_local_groups;
+  const ScaledTensor x(
+      TensorView::strided(codes.data, codes.dtype, shape,
+                          {codes.group_stride, codes.row_stride, codes.col_stride}, problem.device),
+      operands.rhs_scales);
+  return rows::launch_dequantize(
+      launch, rows,
+      {.x = x,
+       .out = TensorView::strided(out.data, out.dtype, shape, {out.group_stride, out.row_stride, 1},
+                                  problem.device)});
+}
+
+/// Both operands become bf16 at the beginning of the scratch.
+Status widen(const plan::Problem& problem, Launch* launch, plan::Operands* operands) {
+  const TensorView lhs = widened_lhs(problem).take(launch, problem.device);
+  const TensorView rhs = widened_rhs(problem).take(launch, problem.device);
+  Status status = widen_rows(*launch, problem, problem.lhs_scales, *operands, operands->lhs,
+                             operands->lhs_scales, lhs);
+  if (!status.ok()) return status;
+  GroupedTensor weights = rhs;
+  if (problem.op == plan::Op::kTgmm) {
+    status = widen_rows(*launch, problem, problem.rhs_scales, *operands, operands->rhs,
+                        operands->rhs_scales, rhs);
+  } else {
+    weights =
+        TensorView::strided(rhs.data, rhs.dtype, {problem.num_local_groups, problem.n, problem.k},
+                            {problem.n * rhs.strides[0], rhs.strides[0], 1}, problem.device);
+    status = widen_weights(*launch, problem, *operands, weights);
+  }
+  const plan::Problem bands = widening_of(problem, problem.lhs_scales, problem.m, problem.k);
+  launch->workspace = launch->workspace.after((rows::bands_bytes(bands) + kAlignment - 1) /
+                                              kAlignment * kAlignment);
+  operands->lhs = lhs;
+  operands->rhs = weights;
+  operands->lhs_scales = operands->rhs_scales = {};
+  return status;
+}
+
 Status activate(const Launch& launch, const plan::Problem& problem, const plan::Operands& operands,
                 const TensorView& preact) {
   const Activation& activation = operands.epilogue.activation;
@@ -93,6 +191,19 @@ Status activate(const Launch& launch, const plan::Problem& problem, const plan::
 
 }  // namespace
 
+bool can_widen(const plan::Problem& problem) {
+  const bool mx =
+      problem.lhs_scales.mode == ScaleMode::kMx && problem.rhs_scales.mode == ScaleMode::kMx;
+  if (!mx || std::min({problem.m, problem.n, problem.k, problem.num_local_groups}) < 1) {
+    return false;
+  }
+  if (problem.op == plan::Op::kTgmm) {
+    return problem.lhs_scales.columns && problem.rhs_scales.columns;
+  }
+  return problem.op == plan::Op::kGmm && problem.transpose_rhs && !problem.rhs_scales.list &&
+         problem.rhs.placement == Placement::kStacked;
+}
+
 plan::Problem kernel_problem(const plan::Problem& problem, const ProductSteps& steps) {
   plan::Problem seen = problem;
   if (steps.copies_rows && seen.lhs_rows.by_index()) {
@@ -106,6 +217,12 @@ plan::Problem kernel_problem(const plan::Problem& problem, const ProductSteps& s
   if (steps.copies_rows && seen.rhs_rows.by_index()) {
     seen.rhs = rhs_copy(problem).layout();
     seen.rhs_rows = {.rows = problem.m};
+  }
+  if (steps.widens) {
+    seen.lhs = widened_lhs(problem).layout();
+    seen.rhs =
+        problem.op == plan::Op::kTgmm ? widened_rhs(problem).layout() : widened_weights(problem);
+    seen.lhs_scales = seen.rhs_scales = {};
   }
   if (steps.separate_activation) {
     const plan::OperandLayout& given = problem.epilogue.preactivation;
@@ -121,6 +238,7 @@ size_t step_bytes(const plan::Problem& problem, const plan::Config& config) {
   if (config.copies_rows && problem.lhs_rows.by_index()) bytes += lhs_copy(problem).bytes();
   if (config.copies_rows && has_row_scales(problem)) bytes += scale_copy(problem).bytes();
   if (config.copies_rows && problem.rhs_rows.by_index()) bytes += rhs_copy(problem).bytes();
+  if (config.widens) bytes += widening_bytes(problem);
   if (config.separate_activation && !problem.epilogue.preactivation.given()) {
     bytes += preactivation(problem).bytes();
   }
@@ -129,7 +247,7 @@ size_t step_bytes(const plan::Problem& problem, const plan::Config& config) {
 
 Status launch_steps(const KernelFamily& family, Launch launch, const plan::Problem& problem,
                     const plan::Config& config, const plan::Operands& operands) {
-  if (!config.copies_rows && !config.separate_activation) {
+  if (!config.copies_rows && !config.widens && !config.separate_activation) {
     return family.launch(launch, problem, config, operands);
   }
   plan::Operands seen = operands;
@@ -141,6 +259,10 @@ Status launch_steps(const KernelFamily& family, Launch launch, const plan::Probl
     }
     if (status.ok()) status = copy_rows(rhs_copy(problem), operands.rhs_index, &launch, &seen.rhs);
     if (!status.ok()) return status;
+  }
+  if (config.widens) {
+    const plan::Problem rows = kernel_problem(problem, {.copies_rows = config.copies_rows});
+    if (status = widen(rows, &launch, &seen); !status.ok()) return status;
   }
   TensorView preact = operands.epilogue.preactivation;
   if (config.separate_activation) {

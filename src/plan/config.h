@@ -22,6 +22,7 @@ struct Config {
   int32_t threads = 0;  ///< CPU: threads; CUDA: threads of a block
   // Steps around the kernel.
   bool copies_rows = false;          ///< rows by index are copied into the workspace first
+  bool widens = false;               ///< FP8 becomes bf16 in the workspace first
   bool separate_activation = false;  ///< the activation is applied by a kernel of its own
 
   friend bool operator==(const Config&, const Config&) = default;

@@ -29,9 +29,9 @@ class HopperFp8Matrices : public HopperTest {
   }
 
   // Fails when a kernel of another family computes the case.
-  void expect(const Case& c) {
+  void expect(const Case& c, const char* family = "sm90/grouped") {
     for (Context* context : {few_ctas_.get(), all_ctas_.get()}) {
-      const verify::Subject subject{*context, memory_of("sm90"), "sm90/grouped"};
+      const verify::Subject subject{*context, memory_of("sm90"), family};
       for (const std::string& failure : verify::check_case(subject, c)) {
         ADD_FAILURE() << to_string(c) << ": " << failure;
       }
@@ -158,6 +158,31 @@ TEST_F(HopperFp8Matrices, GroupedGemmInEveryModeAndType) {
         c.sizes_on_device = true;
         expect(c);
       }
+    }
+  }
+}
+
+// No tensor core of Hopper's takes blocks of 32.
+TEST_F(HopperFp8Matrices, MxIsWidenedForTheKernelsOfBf16) {
+  for (const DTypes& pair : {types()[0], types()[1]}) {
+    Case c = with_modes(contract::gmm::basic(pair), {ScaleMode::kMx, ScaleMode::kMx});
+    c.transpose_rhs = true;
+    for (const auto& [k, n] : {std::pair{136, 200}, std::pair{64, 8}, std::pair{300, 520}}) {
+      c.k = k;
+      c.n = n;
+      c = contract::with_sizes(c, {0, 1, 127, 128, 300}, 9);
+      expect(c, "sm90/gmm");
+      c.sizes_on_device = true;
+      expect(c, "sm90/gmm");
+    }
+    Case gradient =
+        with_modes(tgmm(pair, {0, 1, 127, 128, 129, 40, 0}, 5), {ScaleMode::kMx, ScaleMode::kMx});
+    for (const bool on_device : {false, true}) {
+      gradient.sizes_on_device = on_device;
+      gradient.accumulate = false;
+      expect(gradient, "sm90/tgmm");
+      gradient.accumulate = true;
+      expect(gradient, "sm90/tgmm");
     }
   }
 }

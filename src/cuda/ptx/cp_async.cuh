@@ -37,6 +37,20 @@ __device__ __forceinline__ void cp_async_16_below(uint32_t destination, const vo
       : "memory");
 }
 
+// The same for 4 bytes.
+__device__ __forceinline__ void cp_async_4_below(uint32_t destination, const void* source,
+                                                 int index, int limit) {
+  asm volatile(
+      "{\n"
+      ".reg .pred outside;\n"
+      "setp.ge.s32 outside, %2, %3;\n"
+      "cp.async.ca.shared.global [%0], [%1], 4, outside;\n"
+      "}"
+      :
+      : "r"(destination), "l"(source), "r"(index), "r"(limit)
+      : "memory");
+}
+
 // The same with two bounds: zeros when either index reaches its limit.
 __device__ __forceinline__ void cp_async_16_below(uint32_t destination, const void* source,
                                                   int index, int limit, int second_index,
@@ -51,6 +65,12 @@ __device__ __forceinline__ void cp_async_16_below(uint32_t destination, const vo
       :
       : "r"(destination), "l"(source), "r"(index), "r"(limit), "r"(second_index), "r"(second_limit)
       : "memory");
+}
+
+// Arrives on an mbarrier, which counts this arrival, once all copies of this thread so far have
+// landed.
+__device__ __forceinline__ void cp_async_arrive(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 __device__ __forceinline__ void cp_async_commit() {

@@ -14,79 +14,147 @@ struct DequantizeArguments {
   RowView out;
   int64_t group_stride;  ///< of out, in elements
   int64_t width;
+  int64_t stripes;
 };
 
-template <typename Type>
-__device__ __forceinline__ float value_of(const uint2& codes, int i) {
-  return fp8_to_float<Type>(byte_of(codes, i));
+/// A thread's codes: words of four columns for each row, or transposed of eight rows for each
+/// column.
+struct TileCodes {
+  uint32_t words[kRows];
+
+  /// Through shared memory: memory has them a column at a time.
+  __device__ __forceinline__ void load_transposed(const DequantizeArguments& args, const Band& band,
+                                                  const TilePlace& place, int64_t first_col,
+                                                  TransposedCodes& memory) {
+    const TransposedPlace from;
+    const CodeView& codes = args.codes;
+    const uint8_t* const first = codes.at(band, from.row(), first_col + from.first);
+#pragma unroll
+    for (int step = 0; step < kTileColumns / 32; ++step) {
+      if (first_col + from.col(step) >= args.width || from.row() >= band.rows) continue;
+      memory.at(from.row_block, from.col(step)) =
+          load_codes<uint2>(first + step * 32 * codes.col_stride, codes.row_stride,
+                            band.rows - from.row(), codes.words);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      const uint2 word = memory.at(place.row_block, place.col(j));
+      words[2 * j] = word.x;
+      words[2 * j + 1] = word.y;
+    }
+  }
+  __device__ __forceinline__ void load_rows(const DequantizeArguments& args, const Band& band,
+                                            const TilePlace& place, int64_t first_col) {
+    const CodeView& codes = args.codes;
+    const int64_t col = first_col + place.col();
+    const int count = static_cast<int>(min(args.width - col, int64_t{kColumns}));
+    const uint8_t* const from = codes.at(band, place.row(0), col);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      words[i] = 0;
+      if (place.row(i) >= band.rows) continue;
+      words[i] =
+          load_codes<uint32_t>(from + i * codes.row_stride, codes.col_stride, count, codes.words);
+    }
+  }
+
+  /// Of a row's columns.
+  template <typename Type>
+  __device__ __forceinline__ void widen(int i, float (&values)[kColumns]) const {
+    const float2 low = values_of<Type>(words[i]);
+    const float2 high = values_of<Type>(words[i] >> 16);
+    values[0] = low.x;
+    values[1] = low.y;
+    values[2] = high.x;
+    values[3] = high.y;
+  }
+  template <typename Type>
+  __device__ __forceinline__ void widen_transposed(int i, float (&values)[kColumns]) const {
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      const float2 pair = values_of<Type>(words[2 * j + i / 4] >> i % 4 / 2 * 16);
+      values[j] = i % 2 == 0 ? pair.x : pair.y;
+    }
+  }
+};
+
+template <typename Out>
+__device__ __forceinline__ void store_row(const RowView& out, int64_t row, int64_t col, int count,
+                                          const float (&values)[kColumns]) {
+  RawColumns<Out> raw;
+#pragma unroll
+  for (int j = 0; j < kColumns; ++j) raw.values[j] = sm80::narrow<Out>(values[j]);
+  Out* const to = reinterpret_cast<Out*>(out.data) + row * out.row_stride + col * out.col_stride;
+  if (out.vectors && count >= kColumns) {
+    *reinterpret_cast<RawColumns<Out>*>(to) = raw;
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < kColumns; ++j) {
+    if (j < count) to[j * out.col_stride] = raw.values[j];
+  }
 }
 
-/// Out of shared memory, where a thread's codes lie by column.
-template <typename Type>
-__device__ __forceinline__ void widen_columns(const TransposedCodes& tile, const TilePlace& place,
-                                              int i, float (&values)[kSide]) {
+template <typename Type, typename Out>
+__global__ void __launch_bounds__(kTileThreads, 2)
+    dequantize_kernel(const __grid_constant__ DequantizeArguments args) {
+  __shared__ TransposedCodes memory;
+  ptx::follow_grid();
+  const TilePlace place;
+  const Band band = band_of_block(args.bands);
+  if (band.rows == 0) return;
+  const int64_t first_col = int64_t{blockIdx.x} * kTileColumns;
+  const bool tail = band.group < 0;
+  const bool transposed = args.transposed && !tail;
+  TileCodes codes{};
+  if (transposed) {
+    codes.load_transposed(args, band, place, first_col, memory);
+  } else if (!tail) {
+    codes.load_rows(args, band, place, first_col);
+  }
+  const int64_t col = first_col + place.col();
+  const int count = static_cast<int>(min(args.width - col, int64_t{kColumns}));
+  RowView out = args.out;
+  out.data += max(band.group, 0) * args.group_stride * static_cast<int64_t>(sizeof(Out));
+  // A thread's rows share the scales of a column, or its columns that of a row.
+  float of_columns[kColumns] = {};
+  if (transposed && place.row(0) < band.rows) {
 #pragma unroll
-  for (int j = 0; j < kSide; ++j) {
-    values[j] =
-        value_of<Type>(const_cast<TransposedCodes&>(tile).at(place.row_block, place.col(j)), i);
+    for (int j = 0; j < kColumns; ++j) {
+      if (j < count) {
+        of_columns[j] = args.scales.at(args.scales.index(band, place.row(0), col + j));
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    if (place.row(i) >= band.rows || count <= 0) continue;
+    float values[kColumns] = {};
+    if (transposed) {
+      codes.widen_transposed<Type>(i, values);
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) values[j] = product(values[j], of_columns[j]);
+    } else if (!tail) {
+      codes.widen<Type>(i, values);
+      const float scale = args.scales.at(args.scales.index(band, place.row(i), col));
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) values[j] = product(values[j], scale);
+    }
+    store_row<Out>(out, band.row + place.row(i), col, count, values);
   }
 }
 
 template <typename Type>
-__global__ void __launch_bounds__(kTileThreads, 1)
-    dequantize_kernel(const __grid_constant__ DequantizeArguments args) {
-  __shared__ TransposedCodes tile;
-  ptx::follow_grid();
-  const int64_t stripes = (args.width + kTileColumns - 1) / kTileColumns;
-  const TilePlace place;
-  for (int64_t unit = blockIdx.x; unit < args.bands.count * stripes; unit += gridDim.x) {
-    const Band band = args.bands.at(unit / stripes);
-    const int64_t first_col = unit % stripes * kTileColumns;
-    const int cols = static_cast<int>(min(args.width - first_col, kTileColumns));
-    if (band.rows == 0) continue;
-    const bool tail = band.group < 0;
-    if (args.transposed && !tail) {
-      // Columns of eight rows, in the order of memory.
-      for (int step = 0; step < kSide; ++step) {
-        const int col = step * kBlocksOfTile + place.row_block;
-        const int row = place.col_block * kSide;
-        if (col >= cols || row >= band.rows) continue;
-        tile.at(place.col_block, col) =
-            load_codes(args.codes.at(band, row, first_col + col), args.codes.row_stride,
-                       band.rows - row, args.codes.words);
-      }
-      __syncthreads();
-    }
-    const int left = cols - place.col();
-#pragma unroll 1
-    for (int i = 0; i < kSide && left > 0; ++i) {
-      const int row = place.row(i);
-      if (row >= band.rows) break;
-      const int64_t col = first_col + place.col();
-      const int count = min(left, kSide);
-      float values[kSide] = {};
-      if (!tail && args.transposed) {
-        widen_columns<Type>(tile, place, i, values);
-      } else if (!tail) {
-        const uint2 codes = load_codes(args.codes.at(band, row, col), args.codes.col_stride, count,
-                                       args.codes.words);
-#pragma unroll
-        for (int j = 0; j < kSide; ++j) values[j] = value_of<Type>(codes, j);
-      }
-      if (!tail) {
-#pragma unroll
-        for (int j = 0; j < kSide; ++j) {
-          if (j < count) values[j] *= args.scales.at(args.scales.index(band, row, col + j));
-        }
-      }
-      RowView out = args.out;
-      const int64_t group_begin = max(band.group, 0) * args.group_stride;
-      sm80::with_float_type(out.dtype, [&]<typename T>(T) {
-        out.data += group_begin * static_cast<int64_t>(sizeof(T));
-      });
-      store_columns(out, band.row + row, col, count, values);
-    }
-    if (args.transposed) __syncthreads();  // all have been read before the next tile
+Status launch_of(const cuda::Launch& launch, const DequantizeArguments& args) {
+  constexpr std::string_view kName = "sm80/dequantize";
+  switch (args.out.dtype) {
+    case DType::kBF16:
+      return launch_tiles(launch, kName, &dequantize_kernel<Type, __nv_bfloat16>, args);
+    case DType::kF16:
+      return launch_tiles(launch, kName, &dequantize_kernel<Type, __half>, args);
+    default:
+      return launch_tiles(launch, kName, &dequantize_kernel<Type, float>, args);
   }
 }
 
@@ -114,15 +182,12 @@ Status launch_dequantize(const cuda::Launch& launch, const plan::Problem& proble
                            .transposed = transposed,
                            .out = RowView::of(out),
                            .group_stride = group_stride,
-                           .width = width};
+                           .width = width,
+                           .stripes = (width + kTileColumns - 1) / kTileColumns};
   const auto size = static_cast<int64_t>(size_of(out.dtype));
   args.out.vectors = args.out.vectors && group_stride * size % 16 == 0;
-  const int64_t units = bands.count * ((width + kTileColumns - 1) / kTileColumns);
-  const cuda::GridShape shape{
-      .blocks = blocks_for(launch, units), .threads = kTileThreads, .after_prologue = true};
-  return call.x.dtype == DType::kE4M3
-             ? cuda::launch_kernel(launch, "sm80/dequantize", dequantize_kernel<E4M3>, shape, args)
-             : cuda::launch_kernel(launch, "sm80/dequantize", dequantize_kernel<E5M2>, shape, args);
+  return call.x.dtype == DType::kE4M3 ? launch_of<E4M3>(launch, args)
+                                      : launch_of<E5M2>(launch, args);
 }
 
 }  // namespace cadre::rows

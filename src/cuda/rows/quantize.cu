@@ -10,142 +10,140 @@ namespace {
 
 struct TileMemory {
   TransposedCodes codes;
-  /// By block of 32 rows (mx) or once, then [column % 8][column / 8]: sixteen threads side by side.
-  uint32_t amaxes[4][kTileColumns];
-  float inverses[4][kTileColumns];
+  float amaxes[kTileWarps][kTileColumns];  ///< of the columns of each warp's rows
+  float inverses[4][kTileColumns];         ///< by block of 32 rows (mx) or once
   uint32_t amax_of_tile;
 };
 
-__device__ __forceinline__ int slot_of(int col) {
-  return col % kSide * kBlocksOfTile + col / kSide;
+/// The largest of the whole tile, by all threads.
+__device__ __forceinline__ float largest_of_tile(TileMemory& memory, const ColumnAmaxes& amaxes) {
+  if (threadIdx.x == 0) memory.amax_of_tile = 0;
+  __syncthreads();
+  const float largest = largest_of_lanes(amaxes.largest());
+  if (threadIdx.x % 32 == 0) atomicMax(&memory.amax_of_tile, std::bit_cast<uint32_t>(largest));
+  __syncthreads();
+  return std::bit_cast<float>(memory.amax_of_tile);
 }
 
-/// 1 / scale of each of a thread's rows. Lanes that share the scales of eight rows make a part of
-/// them each, and hand them on.
-__device__ __forceinline__ void row_inverses(const QuantizeArguments& args, const Band& band,
+/// 1 / scale of the row that row_of_lane() names, whose scale this lane makes or reads.
+__device__ __forceinline__ float row_inverse(const QuantizeArguments& args, const Band& band,
                                              const TilePlace& place, int64_t first_col,
-                                             const TileMemory& memory, Amaxes& amaxes,
-                                             float (&inverses)[kSide]) {
+                                             float amax_of_tile, const TileValues& values,
+                                             bool finite) {
   const Copy& copy = args.rows;
-  const int lanes = args.mode == ScaleMode::kMx ? 4 : kBlocksOfTile;
-  const bool made_here = args.mode == ScaleMode::kMx || args.mode == ScaleMode::kBlock128;
-  if (made_here && !args.square) {
-#pragma unroll
-    for (int i = 0; i < kSide; ++i) amaxes.rows[i] = largest_of_lanes(amaxes.rows[i], lanes);
-  }
-  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  const bool mx = args.mode == ScaleMode::kMx;
+  const bool made_here = mx || args.mode == ScaleMode::kBlock128;
+  const float amax =
+      made_here && !args.square ? largest_of_rows(values, finite, !mx) : amax_of_tile;
   // The first column of the block that the lanes share.
-  const int64_t col = first_col + place.col_block / lanes * lanes * kSide;
-  float mine[2] = {1, 1};
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int i = lane + half * lanes;
-    if (i >= kSide || place.row(i) >= band.rows || col >= args.width) continue;
-    const int64_t at = copy.scales.index(band, place.row(i), col);
-    float scale = 0;
-    if (made_here) {
-      const float amax =
-          args.square ? std::bit_cast<float>(memory.amax_of_tile) : chosen(amaxes.rows, i);
-      scale = band.group < 0 ? copy.make.of_tail() : copy.make.of(amax);
-      // Of a square one thread is enough.
-      if (!args.square || threadIdx.x == 0) copy.scales.set(at, scale);
-    } else {
-      scale = copy.scales.at(at);
-    }
-    mine[half] = 1 / scale;
-  }
-#pragma unroll
-  for (int i = 0; i < kSide; ++i) {
-    const int source = static_cast<int>(threadIdx.x) % 32 / lanes * lanes + i % lanes;
-    inverses[i] = __shfl_sync(0xffffffffu, i < lanes ? mine[0] : mine[1], source);
-  }
+  const int64_t col = first_col + (mx ? place.col() / 32 * 32 : 0);
+  const int row = place.row(row_of_lane());
+  if (row >= band.rows || col >= args.width) return 1;
+  const int64_t at = copy.scales.index(band, row, col);
+  if (!made_here) return 1 / copy.scales.at(at);
+  const float scale = band.group < 0 ? copy.make.of_tail() : copy.make.of(amax);
+  // One of the lanes that share it; of a square one thread of all.
+  const uint32_t others = args.square ? threadIdx.x : threadIdx.x % (mx ? 8 : 32) / 8;
+  if (others == 0) copy.scales.set(at, scale);
+  return 1 / scale;
 }
 
 __device__ __forceinline__ void write_rows(const QuantizeArguments& args, const Band& band,
                                            const TilePlace& place, int64_t first_col,
-                                           const float (&values)[kSide][kSide], bool finite,
-                                           const float (&inverses)[kSide]) {
+                                           const TileValues& values, bool finite, float inverse) {
   const CodeView& codes = args.rows.codes;
   const int64_t col = first_col + place.col();
-  if (col >= args.width) return;
-  const int count = static_cast<int>(min(args.width - col, int64_t{kSide}));
-  uint8_t* to = codes.at(band, place.row(0), col);
+  const int count = static_cast<int>(min(args.width - col, int64_t{kColumns}));
+  uint8_t* const to = codes.at(band, place.row(0), col);
+  with_fp8(codes.dtype, [&]<typename Type>(Type) {
 #pragma unroll
-  for (int i = 0; i < kSide; ++i, to += codes.row_stride) {
-    if (place.row(i) >= band.rows) return;
-    float scaled[kSide];
+    for (int i = 0; i < kRows; ++i) {
+      const float of = of_row(inverse, i);
+      float scaled[kColumns];
 #pragma unroll
-    for (int j = 0; j < kSide; ++j) scaled[j] = product(values[i][j], inverses[i]);
-    store_codes(to, codes.col_stride, count, codes.words, codes_of(codes.dtype, scaled, finite));
-  }
+      for (int j = 0; j < kColumns; ++j) scaled[j] = product(values[i][j], of);
+      if (place.row(i) < band.rows) {
+        store_codes(to + i * codes.row_stride, codes.col_stride, count, codes.words,
+                    codes_of<Type>(scaled, finite));
+      }
+    }
+  });
 }
 
 /// The scales of the columns, and their inverses in shared memory.
 __device__ __forceinline__ void make_column_inverses(const QuantizeArguments& args,
                                                      const Band& band, int64_t first_col,
-                                                     TileMemory& memory) {
+                                                     float amax_of_tile, TileMemory& memory) {
   const Copy& copy = args.columns;
-  const bool made_here = args.mode == ScaleMode::kMx || args.mode == ScaleMode::kBlock128;
-  const int block = args.mode == ScaleMode::kMx ? 32 : static_cast<int>(kBandRows);
-  const int blocks = (band.rows + block - 1) / block;
-  for (int i = static_cast<int>(threadIdx.x); i < blocks * kTileColumns; i += kTileThreads) {
-    const int q = i / static_cast<int>(kTileColumns);
-    const int col = i % static_cast<int>(kTileColumns);
-    if (first_col + col >= args.width) continue;
-    const int64_t at = copy.scales.index(band, q * block, first_col + col);
-    float scale = 0;
-    if (made_here) {
-      const uint32_t amax = args.square ? memory.amax_of_tile : memory.amaxes[q][slot_of(col)];
-      scale = copy.make.of(std::bit_cast<float>(amax));
-      if (!args.square || i == 0) copy.scales.set(at, scale);
-    } else {
-      scale = copy.scales.at(at);
+  const bool mx = args.mode == ScaleMode::kMx;
+  const bool made_here = mx || args.mode == ScaleMode::kBlock128;
+  const int q = static_cast<int>(threadIdx.x) / kTileColumns;  // a block of rows
+  const int col = static_cast<int>(threadIdx.x) % kTileColumns;
+  const int block = mx ? 32 : static_cast<int>(kBandRows);
+  if (q * block >= band.rows || first_col + col >= args.width) return;
+  const int64_t at = copy.scales.index(band, q * block, first_col + col);
+  float scale = 0;
+  if (made_here) {
+    float amax = amax_of_tile;
+    if (!args.square) {
+      amax = 0;
+      const int warps = block / kRows;
+      for (int i = 0; i < warps; ++i) amax = fmaxf(amax, memory.amaxes[q * warps + i][col]);
     }
-    memory.inverses[q][slot_of(col)] = 1 / scale;
+    scale = copy.make.of(amax);
+    if (!args.square || threadIdx.x == 0) copy.scales.set(at, scale);
+  } else {
+    scale = copy.scales.at(at);
   }
+  memory.inverses[q][col] = 1 / scale;
 }
 
 /// Codes of the transposed copy go through shared memory and leave it a column at a time.
 __device__ __forceinline__ void write_columns(const QuantizeArguments& args, const Band& band,
                                               const TilePlace& place, int64_t first_col,
-                                              const float (&values)[kSide][kSide], bool finite,
+                                              const TileValues& values, bool finite,
                                               TileMemory& memory) {
   const CodeView& codes = args.columns.codes;
-  const int q = args.mode == ScaleMode::kMx ? place.row_block * kSide / 32 : 0;
+  const int q = args.mode == ScaleMode::kMx ? place.row(0) / 32 : 0;
+  with_fp8(codes.dtype, [&]<typename Type>(Type) {
 #pragma unroll
-  for (int j = 0; j < kSide; ++j) {
-    const float inverse = memory.inverses[q][j * kBlocksOfTile + place.col_block];
-    float scaled[kSide];
+    for (int j = 0; j < kColumns; ++j) {
+      const float inverse = memory.inverses[q][place.col(j)];
+      float upper[4];
+      float lower[4];
 #pragma unroll
-    for (int i = 0; i < kSide; ++i) scaled[i] = product(values[i][j], inverse);
-    memory.codes.at(place.row_block, place.col(j)) = codes_of(codes.dtype, scaled, finite);
-  }
+      for (int i = 0; i < 4; ++i) {
+        upper[i] = product(values[i][j], inverse);
+        lower[i] = product(values[i + 4][j], inverse);
+      }
+      memory.codes.at(place.row_block, place.col(j)) = {codes_of<Type>(upper, finite),
+                                                        codes_of<Type>(lower, finite)};
+    }
+  });
   __syncthreads();
   const int rows = codes.in_columns ? (band.rows + 31) / 32 * 32 : band.rows;
-  const int row = place.col_block * kSide;
-  if (row >= rows) return;
+  const TransposedPlace to;
+  if (to.row() >= rows) return;
+  uint8_t* const first = codes.at(band, to.row(), first_col + to.first);
 #pragma unroll
-  for (int step = 0; step < kSide; ++step) {
-    const int col = step * kBlocksOfTile + place.row_block;
-    if (first_col + col >= args.width) return;
-    uint2 word = memory.codes.at(place.col_block, col);
+  for (int step = 0; step < kTileColumns / 32; ++step) {
+    if (first_col + to.col(step) >= args.width) return;
+    uint2 word = memory.codes.at(to.row_block, to.col(step));
     // Rows behind the last have no scale, in a block of 32 that has none.
-    if (row >= band.rows) word = {0, 0};
-    store_codes(codes.at(band, row, first_col + col), codes.row_stride, rows - row, codes.words,
-                word);
+    if (to.row() >= band.rows) word = {0, 0};
+    store_codes(first + step * 32 * codes.col_stride, codes.row_stride, rows - to.row(),
+                codes.words, word);
   }
 }
 
 /// The pass before: every amax that a tile has a part of.
 __device__ __forceinline__ void raise_amaxes(const QuantizeArguments& args, const Band& band,
                                              const TilePlace& place, int64_t first_col,
-                                             Amaxes& amaxes, TileMemory& memory) {
+                                             const TileValues& values, const ColumnAmaxes& amaxes,
+                                             TileMemory& memory) {
   if (args.mode == ScaleMode::kTensor) {
-    float largest = 0;
-#pragma unroll
-    for (int i = 0; i < kSide; ++i) largest = fmaxf(largest, amaxes.rows[i]);
-    largest = largest_of_lanes(largest, 32);
-    if (threadIdx.x % 32 == 0) {
+    const float largest = largest_of_tile(memory, amaxes);
+    if (threadIdx.x == 0) {
       for (const Copy* copy : {&args.rows, &args.columns}) {
         if (copy->given()) copy->scales.raise(copy->scales.index(band, 0, 0), largest);
       }
@@ -153,94 +151,66 @@ __device__ __forceinline__ void raise_amaxes(const QuantizeArguments& args, cons
     return;
   }
   if (args.rows.given()) {
-#pragma unroll
-    for (int i = 0; i < kSide; ++i) {
-      amaxes.rows[i] = largest_of_lanes(amaxes.rows[i], kBlocksOfTile);
-    }
-    const int i = place.col_block;
-    if (i < kSide && place.row(i) < band.rows) {
-      args.rows.scales.raise(args.rows.scales.index(band, place.row(i), 0), chosen(amaxes.rows, i));
+    const float amax = largest_of_rows(values, amaxes.finite, true);
+    const int row = place.row(row_of_lane());
+    if (place.col_block < kRows && row < band.rows) {
+      args.rows.scales.raise(args.rows.scales.index(band, row, 0), amax);
     }
   }
   if (!args.columns.given()) return;
-  for (int col = static_cast<int>(threadIdx.x); col < kTileColumns; col += kTileThreads) {
-    if (first_col + col >= args.width) break;
-    args.columns.scales.raise(args.columns.scales.index(band, 0, first_col + col),
-                              std::bit_cast<float>(memory.amaxes[0][slot_of(col)]));
-  }
+  __syncthreads();  // the warps' amaxes are there
+  const int col = static_cast<int>(threadIdx.x);
+  if (col >= kTileColumns || first_col + col >= args.width) return;
+  float amax = 0;
+  for (const auto& of_warp : memory.amaxes) amax = fmaxf(amax, of_warp[col]);
+  args.columns.scales.raise(args.columns.scales.index(band, 0, first_col + col), amax);
 }
 
-/// 128 registers hold the 64 values and what works on them, but not the gates beside them, nor what
-/// converts to FP8 where no instruction does.
+/// Two blocks fit a multiprocessor, but for what converts to FP8 where no instruction does.
 #if __CUDA_ARCH__ >= 890
-constexpr int kBlocksOfPlain = 2;
+constexpr int kBlocks = 2;
 #else
-constexpr int kBlocksOfPlain = 1;
+constexpr int kBlocks = 1;
 #endif
 
 template <typename T, bool kActivated>
-__global__ void __launch_bounds__(kTileThreads, kActivated ? 1 : kBlocksOfPlain)
+__global__ void __launch_bounds__(kTileThreads, kActivated ? 1 : kBlocks)
     quantize_kernel(const __grid_constant__ QuantizeArguments args) {
   __shared__ TileMemory memory;
   ptx::follow_grid();
-  const int64_t stripes = (args.width + kTileColumns - 1) / kTileColumns;
   const TilePlace place;
-  const bool mx = args.mode == ScaleMode::kMx;
-  const bool in_blocks = mx || args.mode == ScaleMode::kBlock128;
-  const bool shares_amaxes = in_blocks || args.amaxes_alone;
-  for (int64_t unit = blockIdx.x; unit < args.bands.count * stripes; unit += gridDim.x) {
-    const Band band = args.bands.at(unit / stripes);
-    const int64_t first_col = unit % stripes * kTileColumns;
-    const bool tail = band.group < 0;
-    if (band.rows == 0 || (tail && (args.amaxes_alone || !args.rows.given()))) continue;
-    const bool columns = args.columns.given() && !tail;
+  const Band band = band_of_block(args.bands);
+  if (band.rows == 0) return;
+  const int64_t first_col = int64_t{blockIdx.x} * kTileColumns;
+  const bool tail = band.group < 0;
+  if (tail && (args.amaxes_alone || !args.rows.given())) return;
+  const bool columns = args.columns.given() && !tail;
 
-    // The elements, and what the other threads need to know of them.
-    float values[kSide][kSide];
-    load_values<T, kActivated>(args, band, place, first_col, values);
-    Amaxes amaxes(values);
-    if (shares_amaxes && (columns || args.square)) {
-      for (int i = static_cast<int>(threadIdx.x); i < 4 * kTileColumns; i += kTileThreads) {
-        (&memory.amaxes[0][0])[i] = 0;
-      }
-      if (threadIdx.x == 0) memory.amax_of_tile = 0;
-      __syncthreads();
-      const int q = mx ? place.row_block * kSide / 32 : 0;
-#pragma unroll
-      for (int j = 0; j < kSide && columns && !args.square; ++j) {
-        atomicMax(&memory.amaxes[q][j * kBlocksOfTile + place.col_block],
-                  std::bit_cast<uint32_t>(amaxes.cols[j]));
-      }
-      if (args.square) {
-        float largest = 0;
-#pragma unroll
-        for (int i = 0; i < kSide; ++i) largest = fmaxf(largest, amaxes.rows[i]);
-        largest = largest_of_lanes(largest, 32);
-        if (threadIdx.x % 32 == 0) {
-          atomicMax(&memory.amax_of_tile, std::bit_cast<uint32_t>(largest));
-        }
-      }
-      __syncthreads();
+  // The elements, and what the other threads need to know of them.
+  TileValues values;
+  load_values<T, kActivated>(args, band, place, first_col, values);
+  const ColumnAmaxes amaxes(values);
+  const bool finite = amaxes.finite;
+  if (columns && !args.square && args.mode != ScaleMode::kTensor) {
+    *reinterpret_cast<float4*>(&memory.amaxes[place.row_block][place.col()]) = {
+        amaxes.of[0], amaxes.of[1], amaxes.of[2], amaxes.of[3]};
+  }
+  if (args.amaxes_alone) {
+    raise_amaxes(args, band, place, first_col, values, amaxes, memory);
+    return;
+  }
+  const float amax_of_tile = args.square ? largest_of_tile(memory, amaxes) : 0.0f;
+  if (args.rows.given()) {
+    const float inverse = row_inverse(args, band, place, first_col, amax_of_tile, values, finite);
+    if (args.rows.codes.data != nullptr) {
+      write_rows(args, band, place, first_col, values, finite, inverse);
     }
-    if (args.amaxes_alone) {
-      raise_amaxes(args, band, place, first_col, amaxes, memory);
-      __syncthreads();
-      continue;
-    }
-
-    if (args.rows.given()) {
-      float inverses[kSide];
-      row_inverses(args, band, place, first_col, memory, amaxes, inverses);
-      if (args.rows.codes.data != nullptr) {
-        write_rows(args, band, place, first_col, values, amaxes.finite, inverses);
-      }
-    }
-    if (columns) {
-      make_column_inverses(args, band, first_col, memory);
-      __syncthreads();
-      write_columns(args, band, place, first_col, values, amaxes.finite, memory);
-    }
-    __syncthreads();  // shared memory is free for the next tile
+  }
+  if (columns) {
+    __syncthreads();  // the warps' amaxes are there
+    make_column_inverses(args, band, first_col, amax_of_tile, memory);
+    __syncthreads();
+    write_columns(args, band, place, first_col, values, finite, memory);
   }
 }
 
@@ -291,16 +261,9 @@ Status launch_plane(const cuda::Launch& launch, const ScaledTensor& tensor, cons
 
 template <typename T>
 Status launch_tiles_of(const cuda::Launch& launch, const QuantizeArguments& args) {
-  const int64_t units = args.bands.count * ((args.width + kTileColumns - 1) / kTileColumns);
-  if (units == 0) return {};
-  // A block for each tile, as far as a grid goes: loads of one hide behind stores of another.
-  const cuda::GridShape shape{.blocks = static_cast<unsigned>(std::min<int64_t>(units, INT32_MAX)),
-                              .threads = kTileThreads,
-                              .after_prologue = true};
   const bool activated = args.activation.kind != ActivationKind::kNone;
-  return activated
-             ? cuda::launch_kernel(launch, "sm80/quantize", quantize_kernel<T, true>, shape, args)
-             : cuda::launch_kernel(launch, "sm80/quantize", quantize_kernel<T, false>, shape, args);
+  return launch_tiles(launch, "sm80/quantize",
+                      activated ? &quantize_kernel<T, true> : &quantize_kernel<T, false>, args);
 }
 
 Status launch_tiles(const cuda::Launch& launch, DType dtype, const QuantizeArguments& args) {
@@ -338,6 +301,7 @@ Status source_of(const cuda::Launch& launch, const plan::Problem& problem, const
   }
   args->activation = call.activation;
   args->width = problem.n;
+  args->stripes = (problem.n + kTileColumns - 1) / kTileColumns;
   args->fault = launch.fault;
   return make_bands(launch, problem, call.x, call.group_sizes, &args->bands);
 }

@@ -98,7 +98,8 @@ Status make_bands(const cuda::Launch& launch, const plan::Problem& problem, cons
   *bands = {.weights = x.rank == 3, .m = problem.m};
   if (bands->weights || (sizes.data == nullptr && sizes.count == 0)) {
     bands->group_rows = bands->weights ? x.shape[1] : problem.m;
-    bands->count = (bands->group_rows + kBandRows - 1) / kBandRows * problem.num_groups;
+    bands->groups = problem.num_groups;
+    bands->count = (bands->group_rows + kBandRows - 1) / kBandRows;
     return {};
   }
   std::vector<int64_t> host_offsets;

@@ -22,25 +22,17 @@ struct Band {
 
 /// How a kernel finds its bands.
 struct Bands {
-  const Band* list = nullptr;  ///< null: every group has `group_rows` rows
-  int64_t count = 0;           ///< at most; of a list, bands without rows are at its end
+  const Band* list = nullptr;  ///< of all groups; null: every group has `group_rows` rows
+  int64_t groups = 1;          ///< without a list
+  int64_t count = 0;  ///< at most, of a group or of the list, whose end has bands of no rows
   int64_t group_rows = 0;
   bool weights = false;
   int64_t m = 0;
   const int64_t* tail_begin = nullptr;  ///< null: m
 
-  __device__ __forceinline__ Band at(int64_t index) const {
-    if (list != nullptr) return list[index];
-    const int64_t bands_of_group = (group_rows + kBandRows - 1) / kBandRows;
-    const int64_t group = index / bands_of_group;
-    const int64_t row = index % bands_of_group * kBandRows;
-    const int64_t left = group_rows - row;
-    return {.row = row,
-            .column = row,
-            .line = row / kBandRows,
-            .rows = static_cast<int32_t>(left < kBandRows ? left : kBandRows),
-            .group = static_cast<int32_t>(group)};
-  }
+  int64_t first_group = 0;  ///< of the launch
+  int64_t first_index = 0;
+
   __device__ __forceinline__ int64_t first_of_tail() const {
     return tail_begin == nullptr ? m : *tail_begin;
   }

@@ -1,6 +1,6 @@
-// A tile of 128 rows and 128 columns, as quantize and dequantize see it: a thread has 8 x 8
-// elements, sixteen threads a row of blocks of them. Addresses of codes and scales, and the way of
-// a transposed tile through shared memory.
+// A tile of 128 rows and 128 columns, as quantize and dequantize see it: a warp has eight rows, a
+// thread four columns of them. Addresses of codes and scales, and the way of a transposed tile
+// through shared memory.
 #pragma once
 
 #include "core/fp8_scale.h"
@@ -11,12 +11,13 @@
 
 namespace cadre::rows {
 
-inline constexpr int kTileThreads = 256;
-inline constexpr int64_t kTileColumns = 128;
-/// Rows, columns and blocks of a thread's elements.
-inline constexpr int kSide = 8;
-inline constexpr int kBlocksOfTile = 16;
-static_assert(kSide == kRun);
+inline constexpr int kTileThreads = 512;
+inline constexpr int kTileWarps = kTileThreads / 32;
+inline constexpr int kTileColumns = 128;
+/// Of a thread.
+inline constexpr int kRows = 8;
+inline constexpr int kColumns = 4;
+static_assert(kTileWarps * kRows == kBandRows && 32 * kColumns == kTileColumns);
 
 /// Codes of one arrangement, by row and column of the source. Rows are counted as Band::row, or
 /// for a column-wise copy as Band::column.
@@ -27,7 +28,7 @@ struct CodeView {
   int64_t col_stride = 0;
   DType dtype = DType::kE4M3;
   bool in_columns = false;  ///< a column-wise copy of rows: zeros follow each group
-  bool words = false;       ///< eight neighbours, in the order of memory, are one aligned word
+  bool words = false;       ///< a thread's neighbours, in the order of memory, are one aligned word
 
   static CodeView of(const ScaledTensor& tensor, bool transposed) {
     if (!tensor.given()) return {};
@@ -40,7 +41,7 @@ struct CodeView {
                   .in_columns = tensor.columns};
     const auto address = reinterpret_cast<uintptr_t>(tensor.data);
     const auto strides = static_cast<uintptr_t>(view.group_stride | view.row_stride);
-    view.words = view.col_stride == 1 && (address | strides) % kSide == 0;
+    view.words = view.col_stride == 1 && (address | strides) % (transposed ? kRows : kColumns) == 0;
     if (transposed) std::swap(view.row_stride, view.col_stride);
     return view;
   }
@@ -108,24 +109,72 @@ struct ScaleRefs {
   }
 };
 
-/// The codes of a tile, transposed. Blocks change places so that both directions have their own
-/// banks: block [row / 8, col / 8] of a column lies at row / 8 ^ col / 8.
+/// The codes of a tile, transposed: a word has eight rows of a column. Words change places so that
+/// both directions have their own banks: of column c, row block r lies at r ^ c / 4.
 struct TransposedCodes {
-  uint2 words[kTileColumns][kBlocksOfTile];
+  uint2 words[kTileColumns][kTileWarps];
 
   __device__ __forceinline__ uint2& at(int row_block, int col) {
-    return words[col][row_block ^ col / kSide];
+    return words[col][row_block ^ col / kColumns % kTileWarps];
   }
 };
 
 /// Where a thread's elements are.
 struct TilePlace {
-  int row_block = static_cast<int>(threadIdx.x) / kBlocksOfTile;
-  int col_block = static_cast<int>(threadIdx.x) % kBlocksOfTile;
+  int row_block = static_cast<int>(threadIdx.x) / 32;
+  int col_block = static_cast<int>(threadIdx.x) % 32;
 
-  __device__ __forceinline__ int row(int i) const { return row_block * kSide + i; }
-  __device__ __forceinline__ int col(int i = 0) const { return col_block * kSide + i; }
+  __device__ __forceinline__ int row(int i) const { return row_block * kRows + i; }
+  __device__ __forceinline__ int col(int j = 0) const { return col_block * kColumns + j; }
 };
+
+/// Transposed, a thread has eight rows of four columns, sixteen threads a column: column(step) of
+/// them and the same rows each time.
+struct TransposedPlace {
+  int row_block = static_cast<int>(threadIdx.x) % kTileWarps;
+  int first = static_cast<int>(threadIdx.x) / kTileWarps;
+
+  __device__ __forceinline__ int row() const { return row_block * kRows; }
+  __device__ __forceinline__ int col(int step) const { return step * 32 + first; }
+};
+
+/// The block's band: blockIdx.y counts those of a group, blockIdx.z groups.
+__device__ __forceinline__ Band band_of_block(const Bands& bands) {
+  const int64_t index = bands.first_index + blockIdx.y;
+  if (bands.list != nullptr) return bands.list[index];
+  const int64_t row = index * kBandRows;
+  return {.row = row,
+          .column = row,
+          .line = index,
+          .rows = static_cast<int32_t>(min(bands.group_rows - row, kBandRows)),
+          .group = static_cast<int32_t>(bands.first_group + blockIdx.z)};
+}
+
+/// Launches a block for each tile, so that loads of one hide behind stores of another: tiles of a
+/// band side by side, and as often as a grid has no room for more. `args` has bands and stripes.
+template <typename Arguments>
+Status launch_tiles(const cuda::Launch& launch, std::string_view name, void (*kernel)(Arguments),
+                    Arguments args) {
+  constexpr int64_t kMost = 65535;
+  Bands& bands = args.bands;
+  if (args.stripes == 0) return {};
+  if (args.stripes > INT32_MAX) return Status::unsupported("more than 2^38 columns");
+  for (; bands.first_group < bands.groups; bands.first_group += kMost) {
+    for (bands.first_index = 0; bands.first_index < bands.count; bands.first_index += kMost) {
+      const int64_t rows = std::min(bands.count - bands.first_index, kMost);
+      const int64_t layers = std::min(bands.groups - bands.first_group, kMost);
+      const cuda::GridShape shape{.blocks = static_cast<unsigned>(args.stripes),
+                                  .rows = static_cast<unsigned>(rows),
+                                  .layers = static_cast<unsigned>(layers),
+                                  .threads = kTileThreads,
+                                  .after_prologue = true};
+      if (Status status = cuda::launch_kernel(launch, name, kernel, shape, args); !status.ok()) {
+        return status;
+      }
+    }
+  }
+  return {};
+}
 
 template <typename Type>
 __device__ __forceinline__ uint32_t code_pair(float low, float high) {
@@ -138,56 +187,86 @@ __device__ __forceinline__ uint32_t code_pair(float low, float high) {
 #endif
 }
 
-/// Codes of eight products. The conversion saturates infinity, which is put right where one of the
+/// Codes of four products. The conversion saturates infinity, which is put right where one of the
 /// values may be infinite.
 template <typename Type>
-__device__ __forceinline__ uint2 codes_of(const float (&scaled)[kSide], bool finite) {
-  uint32_t words[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    words[i] = code_pair<Type>(scaled[4 * i], scaled[4 * i + 1]) |
-               code_pair<Type>(scaled[4 * i + 2], scaled[4 * i + 3]) << 16;
-  }
+__device__ __forceinline__ uint32_t codes_of(const float (&scaled)[4], bool finite) {
+  uint32_t word = code_pair<Type>(scaled[0], scaled[1]) | code_pair<Type>(scaled[2], scaled[3])
+                                                              << 16;
   if (!finite) {
 #pragma unroll
-    for (int i = 0; i < kSide; ++i) {
+    for (int i = 0; i < 4; ++i) {
       const uint32_t magnitude = std::bit_cast<uint32_t>(scaled[i]) & 0x7fffffffu;
-      const int shift = i % 4 * 8;
       if (magnitude != 0x7f800000u) continue;
-      words[i / 4] = (words[i / 4] & ~(0x7fu << shift)) | Type::kOverflow << shift;
+      word = (word & ~(0x7fu << i * 8)) | Type::kOverflow << i * 8;
     }
   }
-  return {words[0], words[1]};
+  return word;
 }
 
-__device__ __forceinline__ uint2 codes_of(DType type, const float (&scaled)[kSide], bool finite) {
-  return type == DType::kE4M3 ? codes_of<E4M3>(scaled, finite) : codes_of<E5M2>(scaled, finite);
+/// The numbers of two codes.
+template <typename Type>
+__device__ __forceinline__ float2 values_of(uint32_t pair) {
+#if __CUDA_ARCH__ >= 890
+  return std::is_same_v<Type, E4M3> ? ptx::from_e4m3_pair(pair) : ptx::from_e5m2_pair(pair);
+#else
+  return {fp8_to_float<Type>(static_cast<uint8_t>(pair)),
+          fp8_to_float<Type>(static_cast<uint8_t>(pair >> 8))};
+#endif
 }
 
-__device__ __forceinline__ uint8_t byte_of(const uint2& word, int i) {
-  return static_cast<uint8_t>((i < 4 ? word.x : word.y) >> i % 4 * 8);
+/// f(Type{}) with E4M3 or E5M2.
+template <typename F>
+__device__ __forceinline__ void with_fp8(DType dtype, F f) {
+  dtype == DType::kE4M3 ? f(E4M3{}) : f(E5M2{});
 }
 
-/// The first `count` of eight codes, `stride` bytes apart.
+/// The first `count` codes of a word, `stride` bytes apart.
+template <typename Word>
 __device__ __forceinline__ void store_codes(uint8_t* to, int64_t stride, int count, bool words,
-                                            const uint2& codes) {
-  if (words && count >= kSide) {
-    *reinterpret_cast<uint2*>(to) = codes;
+                                            const Word& codes) {
+  constexpr int kOfWord = static_cast<int>(sizeof(Word));
+  if (words && count >= kOfWord) {
+    *reinterpret_cast<Word*>(to) = codes;
     return;
   }
-#pragma unroll 1
-  for (int i = 0; i < min(count, kSide); ++i) to[i * stride] = byte_of(codes, i);
+  const auto* const bytes = reinterpret_cast<const uint32_t*>(&codes);
+#pragma unroll
+  for (int i = 0; i < kOfWord; ++i) {
+    if (i < count) to[i * stride] = static_cast<uint8_t>(bytes[i / 4] >> i % 4 * 8);
+  }
 }
 
-__device__ __forceinline__ uint2 load_codes(const uint8_t* from, int64_t stride, int count,
-                                            bool words) {
-  if (words && count >= kSide) return *reinterpret_cast<const uint2*>(from);
-  uint64_t word = 0;
-#pragma unroll 1
-  for (int i = 0; i < min(count, kSide); ++i) {
-    word |= static_cast<uint64_t>(from[i * stride]) << i * 8;
+template <typename Word>
+__device__ __forceinline__ Word load_codes(const uint8_t* from, int64_t stride, int count,
+                                           bool words) {
+  constexpr int kOfWord = static_cast<int>(sizeof(Word));
+  if (words && count >= kOfWord) return *reinterpret_cast<const Word*>(from);
+  Word codes{};
+  auto* const bytes = reinterpret_cast<uint32_t*>(&codes);
+#pragma unroll
+  for (int i = 0; i < kOfWord; ++i) {
+    if (i < count) bytes[i / 4] |= static_cast<uint32_t>(from[i * stride]) << i % 4 * 8;
   }
-  return {static_cast<uint32_t>(word), static_cast<uint32_t>(word >> 32)};
+  return codes;
+}
+
+/// A thread's columns of a row, as they lie in memory.
+template <typename T>
+struct alignas(kColumns * sizeof(T)) RawColumns {
+  T values[kColumns];
+};
+
+template <typename T>
+__device__ __forceinline__ RawColumns<T> load_raw(const T* from, int64_t stride, int count,
+                                                  bool vectors) {
+  if (vectors && count >= kColumns) return *reinterpret_cast<const RawColumns<T>*>(from);
+  RawColumns<T> raw{};
+#pragma unroll
+  for (int j = 0; j < kColumns; ++j) {
+    if (j < count) raw.values[j] = from[j * stride];
+  }
+  return raw;
 }
 
 }  // namespace cadre::rows

@@ -45,6 +45,7 @@ struct LoadedScales {
 template <typename Traits>
 class TokenTileScales {
  public:
+  static constexpr bool kCopies = false;  // products of two scales
   static constexpr int kCount = (Traits::kWidth + 31) / 32;
 
   __device__ __forceinline__ TokenTileScales(const GmmArguments& args, const Tile& tile)
@@ -97,29 +98,46 @@ class TokenTileScales {
   int rows_;
 };
 
-// As fill_stages(), by a whole warp. The scales of a stage are asked for two stages ahead.
+// Waits for a stage to be free and has its operands brought; returns its full barrier. By a warp.
+template <typename Traits, typename Storage, typename Source>
+__device__ __forceinline__ uint32_t begin_stage(Storage& shared, const Source& source,
+                                                const Cursor<Traits::kStages>& stage, int block) {
+  const uint32_t full = ptx::shared_address(&shared.stage_full[stage.slot()]);
+  ptx::mbarrier_wait(ptx::shared_address(&shared.stage_empty[stage.slot()]), stage.parity() ^ 1);
+  if (threadIdx.x % 32 == 0) {
+    const uint32_t base = ptx::shared_address(shared.stages[stage.slot()]);
+    ptx::mbarrier_arrive_expect(full, source.stage_bytes());
+    source.load_a(base, full, block);
+    source.load_b(base + Traits::kBytesA, full, block);
+  }
+  return full;
+}
+
+// As fill_stages(), by a whole warp. Scales in f32 are copied into the stage, if the kernel takes
+// them as they are; others are asked for two stages ahead and go through registers.
 template <typename Op, typename Storage, typename Source>
 __device__ __forceinline__ void fill_scaled_stages(Storage& shared, Source source,
                                                    const typename Op::Arguments& args) {
   using Traits = typename Op::Traits;
-  const bool copies = threadIdx.x % 32 == 0;
   Cursor<Traits::kStages> stage;
   while (source.next()) {
     const int blocks = source.blocks();
     if (blocks == 0) continue;
     const typename Op::TileScales of_tile(args, source.tile());
+    if constexpr (Op::TileScales::kCopies) {
+      if (of_tile.copies()) {
+        for (int block = 0; block < blocks; ++block) {
+          const uint32_t full = begin_stage<Traits>(shared, source, stage, block);
+          of_tile.copy(block, shared.scales, stage.slot(), full);
+          stage.advance();
+        }
+        continue;
+      }
+    }
     auto even = of_tile.load(0);
     auto odd = of_tile.load(min(1, blocks - 1));
     const auto fill = [&](int block, auto& loaded) {
-      const uint32_t full = ptx::shared_address(&shared.stage_full[stage.slot()]);
-      ptx::mbarrier_wait(ptx::shared_address(&shared.stage_empty[stage.slot()]),
-                         stage.parity() ^ 1);
-      if (copies) {
-        const uint32_t base = ptx::shared_address(shared.stages[stage.slot()]);
-        ptx::mbarrier_arrive_expect(full, source.stage_bytes());
-        source.load_a(base, full, block);
-        source.load_b(base + Traits::kBytesA, full, block);
-      }
+      const uint32_t full = begin_stage<Traits>(shared, source, stage, block);
       of_tile.store(loaded, shared.scales, stage.slot());
       ptx::mbarrier_arrive(full);  // each lane: its own writes
       if (block + 2 < blocks) loaded = of_tile.load(block + 2);

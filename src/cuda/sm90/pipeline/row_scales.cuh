@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/sm90/arguments.h"
 #include "cuda/sm90/pipeline/block_scales.cuh"
@@ -44,12 +45,19 @@ struct ScaleWalk {
     data = of_group + tile.line * form.begin_stride * size;
   }
 
-  // Of index first + at, for block `block` of K.
+  // Of index first + at, for block `block` of K; zero behind the last.
   __device__ __forceinline__ uint32_t load(int at, int block) const {
-    const int index = first + at;
-    if (index >= end) return 0;
-    const int outer = form.outer_block == 1 ? index : index / 128;
-    return read_scale(data, outer * form.outer_stride + block * form.inner_stride, form.is_e8m0);
+    return first + at < end ? read_scale(data, place(at, block), form.is_e8m0) : 0;
+  }
+  // The same into shared memory, of scales in f32.
+  __device__ __forceinline__ void copy(uint32_t to, int at, int block) const {
+    ptx::cp_async_4_below(to, static_cast<const float*>(data) + place(at, block), first + at, end);
+  }
+
+ private:
+  __device__ __forceinline__ int64_t place(int at, int block) const {
+    const int outer = form.outer_block == 1 ? first + at : (first + at) / 128;
+    return outer * form.outer_stride + block * form.inner_stride;
   }
 };
 
@@ -57,6 +65,7 @@ struct ScaleWalk {
 template <typename Traits>
 class RowTileScales {
  public:
+  static constexpr bool kCopies = true;
   static constexpr int kA = Traits::kRowsA / 32;  // a lane's
   static constexpr int kB = (kScalesB<Traits> + 31) / 32;
   struct Loaded {
@@ -66,6 +75,26 @@ class RowTileScales {
 
   __device__ __forceinline__ RowTileScales(const GroupedArguments& args, const GroupedTile& tile)
       : a_(args.a_scales, tile, tile.k, tile.end_k), b_(args.b_scales, tile, tile.n, tile.end_n) {}
+
+  // Whether the scales lie in memory as they are wanted, so that nobody has to wait for them.
+  __device__ __forceinline__ bool copies() const { return !a_.form.is_e8m0 && !b_.form.is_e8m0; }
+
+  // Those of a stage, which they fill as much as the products' operands do.
+  __device__ __forceinline__ void copy(int block, RowStageScales<Traits>& scales, uint32_t slot,
+                                       uint32_t full) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const uint32_t a = ptx::shared_address(&scales.a[slot][lane]);
+    const uint32_t b = ptx::shared_address(&scales.b[slot][lane]);
+#pragma unroll
+    for (int i = 0; i < kA; ++i) a_.copy(a + 128 * i, lane + 32 * i, block);
+#pragma unroll
+    for (int i = 0; i < kB; ++i) {
+      if (lane + 32 * i < kScalesB<Traits>) {
+        b_.copy(b + 128 * i, (lane + 32 * i) * kColumnsEach, block);
+      }
+    }
+    ptx::cp_async_arrive(full);
+  }
 
   __device__ __forceinline__ Loaded load(int block) const {
     const int lane = static_cast<int>(threadIdx.x % 32);
