@@ -32,6 +32,10 @@ if(CADRE_CUDA_JITTER) # for tests of barriers alone (src/cuda/ptx/jitter.cuh); a
   list(APPEND CADRE_GENCODE_SM90 -DCADRE_JITTER)
   set(CADRE_CUDA_LAUNCHER ${CMAKE_CUDA_COMPILER_LAUNCHER})
 endif()
+if(CADRE_CUDA_RECORD) # in every file: it changes what kernels are given (src/cuda/sm90/schedule/tile_records.h)
+  add_compile_definitions(CADRE_RECORD_SCHEDULE)
+  set(CADRE_CUDA_LAUNCHER ${CMAKE_CUDA_COMPILER_LAUNCHER}) # as above
+endif()
 
 # cadre_cuda_settings(target): for every target that holds .cu files.
 function(cadre_cuda_settings target)

@@ -18,6 +18,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr char kProblem[] = "explain --m 300 --k 64 --n 96 --groups 8 --dtype bf16 ";
@@ -51,6 +52,7 @@ TEST(Cli, ScheduleGivesEveryTileToOneSmAtATime) {
   const auto& row = document["results"][0];
   EXPECT_EQ(document["schema"], 2);
   EXPECT_THAT(row["source"].get<std::string>(), HasSubstr("computed"));
+  EXPECT_EQ(row["recorded"], false);
   std::map<int, int64_t> free_at;
   for (const auto& tile : row["tiles"]) {  // sm, group, start, end
     EXPECT_GE(tile[2].get<int64_t>(), free_at[tile[0].get<int>()]);
@@ -61,6 +63,23 @@ TEST(Cli, ScheduleGivesEveryTileToOneSmAtATime) {
   // 2048 features in 22 tiles; 128 experts of at most 20 rows have one or two tiles of tokens.
   EXPECT_EQ(row["tiles"].size() % 22, 0u);
   EXPECT_GE(row["tiles"].size(), 128u * 22);
+}
+
+// Without a recording build and a GPU it says what is missing, and leaves the file alone.
+TEST(Cli, ScheduleIsRecordedWhereKernelsRecordAlone) {
+  const TemporaryFile file;
+  const CliResult result =
+      run_cli(std::string("schedule --record --shape decode-qwen3-30b-w2 --json ") + file.path());
+  if (result.exit_code == 0) {
+    const auto row = nlohmann::json::parse(std::ifstream(file.path()))["results"][0];
+    EXPECT_EQ(row["recorded"], true);
+    EXPECT_GE(row["tiles"].size(), 128u);
+    return;
+  }
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, AnyOf(HasSubstr("-DCADRE_CUDA_RECORD=ON"), HasSubstr("there is none"),
+                                HasSubstr("records no tiles")));
+  EXPECT_EQ(std::ifstream(file.path()).peek(), EOF);
 }
 
 TEST(Cli, BadUsageIsTwoAndSaysWhatIsWrong) {
@@ -75,6 +94,9 @@ TEST(Cli, BadUsageIsTwoAndSaysWhatIsWrong) {
       {"demo --size huge", "huge not in"},
       {"schedule --shape qwen4", "--shape = qwen4, expected one of mixtral-8x7b-w13"},
       {"schedule --sms 0", "--sms: expected a whole number from 1 to"},
+      {"schedule --record --sms 7", "--sms excludes --record"},
+      {"schedule --op tgmm", "--op requires --record"},
+      {"schedule --record --op gmm_tn", "gmm_tn not in"},
       {"demo --dtype i8", "i8 not in"},
       {"demo --backend nonesuch", "backend = \"nonesuch\", expected one of"},
       {"explain --k 4 --n 4 --groups 1", "--m is required"},

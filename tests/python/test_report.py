@@ -111,6 +111,16 @@ def test_text_of_a_file_is_not_markup(tmp_path):
     Page(text)
 
 
+def schedule(tiles, **more):
+    """What `cadre schedule` writes."""
+    row = {
+        "case": "tile schedule", "recorded": False, "source": "computed, not recorded", "how": "by hand.",
+        "time_unit": "tokens", "shape": "four experts, skew 0", "m": 64, "k": 8, "n": 8, "num_groups": 4, "sms": 2,
+        "tile": "256 x 192", "tiles": tiles,
+    }  # fmt: skip
+    return row | more
+
+
 @pytest.mark.parametrize(
     "content, message",
     [
@@ -124,6 +134,9 @@ def test_text_of_a_file_is_not_markup(tmp_path):
         ('{"schema": 2, "results": [{"op": "gmm", "median_s": "1 ms"}]}', "median_s = '1 ms', expected a number"),
         ('{"schema": 2, "results": [{"op": "gmm", "median_s": 1, "rivals": {"a": NaN}}]}', "median_s = nan, expected"),
         ('{"schema": 2, "results": [{}]}', "no row that a figure could show"),
+        ('{"schema": 2, "results": [{"case": "tile schedule"}]}', "a tile schedule without how, k, m, n, num_groups"),
+        (json.dumps({"schema": 2, "results": [schedule([[0, 0, 5, 4]])]}), "tile [0, 0, 5, 4], expected [sm, group,"),
+        (json.dumps({"schema": 2, "results": [schedule([])]}), "a tile schedule without tiles"),
     ],
 )
 def test_a_file_of_another_kind_is_two_and_lists_what_is_known(tmp_path, capsys, content, message):
@@ -150,6 +163,34 @@ def test_a_result_of_compare_is_drawn(tmp_path):
     assert file.rows[0].m == 4096 and file.rows[0].rows_per_group == 32
     text = report.page([file])
     assert "forward, torch bf16: time over cadre" in text and "2.5×" in text
+
+
+def test_a_recorded_schedule_is_drawn_as_one(tmp_path):
+    # Two SMs; of the first both warpgroups have tiles at the same time, and it idles from 30 to 40 of 40 µs.
+    tiles = [[0, 0, 0.0, 20.0, 0], [1, 1, 0.0, 40.0, 0], [0, 2, 10.0, 30.0, 1]]
+    recorded = schedule(
+        tiles, recorded=True, source="recorded on NVIDIA H200", time_unit="µs", op="gmm_nt", dtype="bf16", kernel="turn"
+    )
+    document = {"schema": 2, "command": "cadre schedule --record", "machine": {"device": "NVIDIA H200"}}
+    for name, rows in (("recorded", [recorded]), ("computed", [schedule([tile[:4] for tile in tiles])])):
+        (tmp_path / f"{name}.json").write_text(json.dumps(document | {"results": rows}))
+    text = report.page([report.read(tmp_path / "recorded.json")])
+    page = Page(text)
+    assert "four experts, skew 0, gmm_nt, 64 x 8 x 8, 4 experts, recorded" in text
+    assert "Recorded on NVIDIA H200: by hand. 3 tiles" in text and "2 SMs, which are busy 88% of the time" in text
+    assert "Two warpgroups of an SM" in text and ">µs</text>" in text
+    # Each half of an SM's quarter of the plot; three experts in three colours.
+    heights = [_height(attributes["d"]) for attributes in page.of("path", "tiles")]
+    assert len(heights) == 3 and max(heights) < 332 / 4 < 1.02 * min(heights)
+    text = report.page([report.read(tmp_path / "computed.json")])
+    assert "4 experts, computed" in text and "Two warpgroups" not in text
+    assert all(332 / 4 < _height(attributes["d"]) for attributes in Page(text).of("path", "tiles"))
+
+
+def _height(path):
+    """Of a box as SVG's M x y H x V y H x Z."""
+    top, bottom = path.split("H")[0].split()[1], path.split("V")[1].split("H")[0]
+    return float(bottom) - float(top)
 
 
 def test_scales_and_numbers():

@@ -9,6 +9,7 @@
 #include "cuda/group_inputs.h"
 #include "cuda/sm80/arguments.h"
 #include "cuda/sm80/group_entry.h"
+#include "cuda/sm90/schedule/tile_records.h"
 
 namespace cadre::sm90 {
 
@@ -108,6 +109,7 @@ struct GmmArguments {
   cuda::GroupInputs groups;
   EpilogueArguments epilogue;
   BlockScales block_scales;  ///< of kernels that scale what they promote
+  [[no_unique_address]] TileRecorder recorder;
 };
 
 // A group as the plan (schedule/tgmm_tiles.cuh) leaves it: rows clamped to the operands.
@@ -158,6 +160,7 @@ struct TgmmArguments {
   int64_t out_row_stride = 0;
   ElementKind output = ElementKind::kBf16;
   int band = 1;  // height of the bands of tiles
+  [[no_unique_address]] TileRecorder recorder;
 };
 
 // grouped_gemm: the maps of a group's matrices, made on the device (grouped_maps.cu).
@@ -179,6 +182,7 @@ struct GroupedArguments {
   uint32_t* tile_counter = nullptr;  // 0 before and after; null: tile t goes to CTA t mod grid
   int num_groups = 0;
   ElementKind output = ElementKind::kBf16;
+  [[no_unique_address]] TileRecorder recorder{};
 };
 
 }  // namespace cadre::sm90

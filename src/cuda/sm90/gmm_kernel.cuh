@@ -14,6 +14,7 @@
 #include "cuda/sm90/pipeline/cta.cuh"
 #include "cuda/sm90/pipeline/producers.cuh"
 #include "cuda/sm90/schedule/gmm_tiles.cuh"
+#include "cuda/sm90/schedule/recorder.cuh"
 
 namespace cadre::sm90 {
 
@@ -83,6 +84,7 @@ class Consumer {
       } else {
         Accumulators<Traits> acc;
         buffers_.forget_c();
+        record_start<Traits>(args_.recorder);
         multiply<Traits>(
             shared_, place_, KBlocks<Traits>(args_.k), TokenInstruction{Tile::width(tile.control)},
             stage_, acc, [&](int block) { during_products(tile, block); },
@@ -91,6 +93,7 @@ class Consumer {
         if (wants_c(tile) && !buffers_.reads_c()) buffers_.start_c(shared_, args_, place_, tile);
         if (factors) ptx::mbarrier_wait(ptx::shared_address(shared_.inputs_full), inputs_parity);
         finish_tile(tile, acc);
+        record_end<Traits>(args_.recorder, tile);
         if (factors) ptx::mbarrier_arrive(ptx::shared_address(shared_.inputs_empty));
         inputs_parity ^= 1;
       }

@@ -292,7 +292,8 @@ class GroupedFamily final : public cuda::KernelFamily {
                                 .b_scales = prepared.b_scales,
                                 .tile_counter = launch.tile_counter,
                                 .num_groups = static_cast<int>(entries),
-                                .output = kind_of(problem.out.dtype)};
+                                .output = kind_of(problem.out.dtype),
+                                .recorder = tile_recorder()};
     const cuda::GridShape grid{.blocks = static_cast<unsigned>(launch.sm_count),
                                .threads = kCtaThreads,
                                .shared_bytes = static_cast<unsigned>(instance.shared_bytes),

@@ -182,6 +182,7 @@ Status launch_gmm(const cuda::Launch& launch, const GmmCall& call, const GmmConf
   args.list_rows = static_cast<int>(std::min<int64_t>(call.list_rows, INT32_MAX));
   args.epilogue = call.epilogue;
   args.block_scales = call.block_scales;
+  args.recorder = tile_recorder();
   args.epilogue.has_factors = has_factors(args.epilogue);
   args.epilogue.has_row_factors = has_row_factors(args.epilogue);
   const cuda::GridShape shape{.blocks = static_cast<unsigned>(config.ctas),

@@ -91,6 +91,7 @@ Status launch_tgmm(const cuda::Launch& launch, const TgmmCall& call, bool reads_
   args.k = static_cast<int>(call.k);
   args.n = static_cast<int>(call.n);
   args.output = call.output;
+  args.recorder = tile_recorder();
   const int64_t tiles_k = tiles_of(call.k, shape.rows_a);
   args.band = plan::even_band(static_cast<int32_t>(tiles_k), kBand);
 

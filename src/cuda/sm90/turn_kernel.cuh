@@ -22,6 +22,7 @@
 #include "cuda/sm90/pipeline/row_scales.cuh"
 #include "cuda/sm90/schedule/gmm_tiles.cuh"
 #include "cuda/sm90/schedule/grouped_tiles.cuh"
+#include "cuda/sm90/schedule/recorder.cuh"
 #include "cuda/sm90/schedule/tgmm_tiles.cuh"
 
 namespace cadre::sm90 {
@@ -286,6 +287,7 @@ __device__ __forceinline__ void consume_together(TurnStorage<Op>& shared,
     const typename Op::Tile tile = take_tile(shared, ring);
     if (tile.is_end()) return;
     Accumulators<Traits> totals;
+    record_start<Traits>(args.recorder);
     const int count = Op::blocks(args, tile).count();
     if (Op::is_idle(tile, place)) {
       pass_stages<Traits>(shared, place, count, stage);
@@ -295,6 +297,7 @@ __device__ __forceinline__ void consume_together(TurnStorage<Op>& shared,
       multiply_promoted<Traits>(shared, place, count, Op::width(tile), stage, totals);
     }
     Op::finish(shared, args, place, tile, inputs, cursor, totals);
+    record_end<Traits>(args.recorder, tile);
     if (Op::has_products(tile)) inputs.advance();
   }
 }
@@ -322,6 +325,7 @@ __device__ __forceinline__ void consume(TurnStorage<Op>& shared, const typename 
       Accumulators<Traits> acc;
       const auto instruction = Op::instruction(args, tile);
       ptx::mbarrier_wait(multiply_turn + mine, turn_parity);
+      record_start<Traits>(args.recorder);
       // Every warp hands the turn on, since no product holds the warps of a tile without any
       // together: one thread could hand it on and get it back before a slow warp has looked for the
       // phase it awaits.
@@ -332,6 +336,7 @@ __device__ __forceinline__ void consume(TurnStorage<Op>& shared, const typename 
           });
       ptx::mbarrier_wait(store_turn + mine, turn_parity);
       Op::finish(shared, args, place, tile, inputs, cursor, acc);
+      record_end<Traits>(args.recorder, tile);
       if (ptx::first_of_warp()) ptx::mbarrier_arrive(store_turn + other);
       turn_parity ^= 1;
     } else {

@@ -241,23 +241,38 @@ def _schedules(files):
             yield _schedule(file, row)
 
 
+def _busy(tiles, lanes):
+    """The part of the time until `end` in which an SM has a tile; of two at a time it counts once."""
+    busy, end = 0.0, max(tile[3] for tile in tiles)
+    until = defaultdict(float)
+    for sm, _, begin, stop, *_ in sorted(tiles, key=lambda tile: tile[2]):
+        busy += max(0.0, stop - max(begin, until[sm]))
+        until[sm] = max(until[sm], stop)
+    return busy / (end * lanes)
+
+
 def _schedule(file, row):
-    tiles = row["tiles"]  # sm, group, start, end
-    end = max(tile[3] for tile in tiles)
-    title = f"Tile schedule of {row['shape']}, {row['m']} x {row['k']} x {row['n']}, {row['num_groups']} experts"
-    x = Axis(row["time_unit"], 0, end)
-    y = Axis("SM", 0, row["sms"], ticks=tuple(range(0, row["sms"] + 1, 12)), form=lambda v: f"{v:.0f}")
+    tiles = row["tiles"]  # sm, group, start, end; of a recorded one also which of an SM's two warpgroups ran it
+    sms = max(row["sms"], 1 + max(tile[0] for tile in tiles))
+    slots = 1 + max(tile[4] if len(tile) > 4 else 0 for tile in tiles)  # beside each other on an SM
+    op = f", {row['op']}" if row.get("op") else ""
+    title = f"Tile schedule of {row['shape']}{op}, {row['m']} x {row['k']} x {row['n']}, {row['num_groups']} experts"
+    title += ", recorded" if row.get("recorded") else ", computed"
+    x = Axis(row["time_unit"], 0, max(tile[3] for tile in tiles))
+    y = Axis("SM", 0, sms, ticks=tuple(range(0, sms + 1, 12)), form=lambda v: f"{v:.0f}")
     figure = Plot(title, x, y)
     paths = defaultdict(list)
-    for sm, group, begin, stop in tiles:
-        left, top = figure.at(begin, sm + 1)
-        right, bottom = figure.at(stop, sm)
-        paths[group % plot.COLOURS].append(f"M{left:.1f} {top:.1f}H{right - 0.3:.1f}V{bottom - 0.4:.1f}H{left:.1f}Z")
+    for sm, group, begin, stop, *slot in tiles:
+        low = sm + (slot[0] if slot else 0) / slots
+        left, top = figure.at(begin, low + 1 / slots)
+        right, bottom = figure.at(stop, low)
+        gap = 0.4 / slots
+        paths[group % plot.COLOURS].append(f"M{left:.1f} {top:.2f}H{right - 0.3:.1f}V{bottom - gap:.2f}H{left:.1f}Z")
     for colour, parts in sorted(paths.items()):
         figure.add(f'<path class="tiles c{colour}" d="{"".join(parts)}"/>')
-    busy = sum(tile[3] - tile[2] for tile in tiles) / (end * row["sms"])
+    two = " Two warpgroups of an SM have tiles of their own at the same time: its upper and lower half." if slots > 1 else ""
     text = (
-        f"{row['source'].capitalize()}: {row['how']} {len(tiles)} tiles of {row['tile']} on {row['sms']} SMs, which are "
-        f"busy {busy:.0%} of the time. A colour is an expert, in turn."
+        f"{row['source'][:1].upper()}{row['source'][1:]}: {row['how']} {len(tiles)} tiles of {row['tile']} on {sms} SMs, "
+        f"which are busy {_busy(tiles, sms):.0%} of the time.{two} A colour is an expert, in turn."
     )
     return Figure("schedule", title, text, figure.svg(), [file])

@@ -113,7 +113,7 @@ def _file_of(name, document, results, is_layers):
         elif row.get("case") == "machine":
             file.copy_tb_per_s = row.get("copy_tb_per_s")
         elif row.get("case") == "tile schedule":
-            file.schedules.append(row)
+            file.schedules.append(_schedule(row))
         elif "median_s" in row and row.get("case") != "host cost":
             file.rows.append(_row(name, device, row))
     return file
@@ -175,6 +175,20 @@ def _row(name, device, row):
 def _skew_of(label):
     """The ladder's labels say how rows are spread: "qwen3-30b-w13 skewed", "... 90% in one"."""
     return 1.0 if label.endswith(" skewed") else None
+
+
+def _schedule(row):
+    missing = {"source", "how", "time_unit", "shape", "m", "k", "n", "num_groups", "sms", "tile", "tiles"} - row.keys()
+    if missing:
+        raise ValueError(f"a tile schedule without {', '.join(sorted(missing))}")
+    for tile in row["tiles"]:
+        sm, group, start, end, *warpgroup = tile
+        whole = all(isinstance(value, int) and value >= 0 for value in (sm, group, *warpgroup))
+        if not whole or len(warpgroup) > 1 or not 0 <= start <= end < math.inf:
+            raise ValueError(f"tile {tile!r}, expected [sm, group, start, end] or [sm, group, start, end, warpgroup]")
+    if not row["tiles"]:
+        raise ValueError("a tile schedule without tiles")
+    return row
 
 
 def _layer_rows(name, device, row):
