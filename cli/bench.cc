@@ -13,6 +13,7 @@
 #include "core/text.h"
 #include "machine.h"
 #include "result_file.h"
+#include "trace_file.h"
 
 namespace cadre::cli {
 namespace {
@@ -46,7 +47,13 @@ nlohmann::json rivals_in_this_build() {
   return rivals;
 }
 
-int run(const BenchOptions& options, const std::string& json_path, const CLI::App& command) {
+/// The files that are written beside the table; an empty name: none.
+struct BenchFiles {
+  std::string json;
+  std::string trace;
+};
+
+int run(BenchOptions options, const BenchFiles& files, const CLI::App& command) {
   const BenchDevice* found = nullptr;
   for (const BenchDevice& device : bench_devices()) {
     if (device.name == options.device) found = &device;
@@ -79,29 +86,42 @@ int run(const BenchOptions& options, const std::string& json_path, const CLI::Ap
   }
   // Seen before the measuring, so that a wrong path costs no minutes; written after it, so that a
   // run that ends early leaves the older file as it was.
-  if (!json_path.empty()) {
-    if (Status status = check_replaceable(json_path); !status.ok()) return report("bench", status);
+  for (const auto& [path, option] : {std::pair{files.json, "--json"}, {files.trace, "--trace"}}) {
+    if (path.empty()) continue;
+    if (Status status = check_replaceable(path, option); !status.ok()) {
+      return report("bench", status);
+    }
   }
+  bench::Trace trace;
+  if (!files.trace.empty()) options.trace = &trace;
   nlohmann::json results;
   bool checks_passed = true;
   if (Status status = found->run(options, &results, &checks_passed); !status.ok()) {
     return report("bench", status);
   }
-  if (!json_path.empty()) {
-    const nlohmann::json environment = measured_environment();
+  const nlohmann::json environment = measured_environment();
+  const std::string repeat = command_to_repeat(environment, options.device, command);
+  if (!files.json.empty()) {
     nlohmann::json document = {{"schema", 2},
                                {"cadre", version()},
-                               {"command", command_to_repeat(environment, options.device, command)},
+                               {"command", repeat},
                                {"environment", environment},
                                {"device", options.device},
                                {"machine", machine_of(options.device)},
                                {"checks_passed", checks_passed},
                                {"results", std::move(results)}};
     if (options.device == "cpu") document["rivals"] = rivals_in_this_build();
-    if (Status status = replace_file(json_path, result_text(document)); !status.ok()) {
+    if (Status status = replace_file(files.json, result_text(document)); !status.ok()) {
       return report("bench", status);
     }
-    fmt::print("wrote {}\n", json_path);
+    fmt::print("wrote {}\n", files.json);
+  }
+  if (!files.trace.empty()) {
+    if (Status status = replace_file(files.trace, trace_text(trace, repeat), "--trace");
+        !status.ok()) {
+      return report("bench", status);
+    }
+    fmt::print("wrote {}\n", files.trace);
   }
   if (!checks_passed) fmt::print(stderr, "cadre bench: a result failed its check\n");
   return checks_passed ? kOk : kCheckFailed;
@@ -117,7 +137,7 @@ std::vector<BenchDevice>& bench_devices() {
 void add_bench(CLI::App& app, int* exit_code) {
   struct Options {
     BenchOptions bench;
-    std::string json_path;
+    BenchFiles files;
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
@@ -189,22 +209,28 @@ void add_bench(CLI::App& app, int* exit_code) {
       ->delimiter(',');
   command->add_option("--kernel", options->bench.kernel,
                       "Pin a kernel that cadre explain names (only with --device cuda)");
+  const CLI::Validator named(
+      [](const std::string& path) -> std::string {
+        return path.empty() ? "expected the name of a file, got \"\"" : "";
+      },
+      "");
   command
-      ->add_option("--json", options->json_path,
+      ->add_option("--json", options->files.json,
                    "Write the results to this file; an older one stays until the run is complete")
       ->type_name("FILE")
-      ->check(CLI::Validator(
-          [](const std::string& path) -> std::string {
-            return path.empty() ? "expected the name of a file, got \"\"" : "";
-          },
-          ""));
+      ->check(named);
+  command
+      ->add_option("--trace", options->files.trace,
+                   "Write what was timed when to this file, for ui.perfetto.dev")
+      ->type_name("FILE")
+      ->check(named);
   command->footer(
       "Examples:\n"
       "  cadre bench --device cpu --quick\n"
       "  cadre bench --device cpu\n"
       "  cadre bench --device cpu --op gmm,tgmm --dtype bf16,f32 --json results.json\n"
       "  cadre bench --device cpu --op layer --shape qwen3-30b,mixtral-8x7b --dtype bf16\n"
-      "  cadre bench --device cpu --rows 64,256 --threads 1 --seconds 3\n"
+      "  cadre bench --device cpu --rows 64,256 --threads 1 --seconds 3 --trace trace.json\n"
       "  cadre bench --device cuda --json results.json\n"
       "  cadre bench --device cuda --op gmm_nt,host --shape decode --repeats 21\n"
       "  cadre bench --device cuda --op gmm_nt,tgmm --condition sustained --skew 0\n"
@@ -215,7 +241,7 @@ void add_bench(CLI::App& app, int* exit_code) {
       "Dense cuBLAS is opened at run time; CADRE_CUBLAS names a library that the loader doesn't\n"
       "find. Without it shares of dense are missing. A result that fails its check ends in 1.");
   command->callback([options, command, exit_code] {
-    *exit_code = run(options->bench, options->json_path, *command);
+    *exit_code = run(options->bench, options->files, *command);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/trace.h"
 #include "cadre/status.h"
 
 namespace cadre::cli {
@@ -25,6 +26,7 @@ struct BenchOptions {
   std::string kernel;               ///< pinned, on a GPU; empty: what the library chooses
   std::vector<int> skews;           ///< cuda: 0, 1; empty: both
   std::vector<std::string> conditions;  ///< cuda: sustained, rested, mixed; empty: all
+  bench::Trace* trace = nullptr;        ///< null: nobody asks what ran when
 };
 
 /// Measures, prints its table to stdout as it goes, and fills `results`, which the frame writes to

@@ -186,13 +186,17 @@ Status run_cpu(const BenchOptions& given, nlohmann::json* results, bool* checks_
   for (const CpuCase& work : cases) {
     if (options.quick && begun > 0 && seconds_since_begin() > kQuickSeconds) break;
     ++begun;
-    const std::string name = text(work.op, " ", name_of(work.dtype), " ", work.label);
+    const auto case_begin = bench::Trace::Clock::now();
+    const std::string name = work.name();
     std::vector<std::string> cells = {work.op, std::string(name_of(work.dtype)), work.label,
                                       text(work.threads)};
     table.begin(cells, name);
     CpuRow row{.name = name, .threads = work.threads, .cpu_share = bench::cpu_share(work.threads)};
     CpuMeasured measured;
     if (Status status = measure(work, options, &measured); !status.ok()) return status;
+    if (options.trace != nullptr) {
+      options.trace->add_until_now("cases", text(name, ", threads: ", work.threads), case_begin);
+    }
     nlohmann::json result = result_row(work);
     if (!measured.refused.empty()) {
       ++refused;

@@ -9,6 +9,7 @@
 #include "bench/shapes/shapes.h"
 #include "cadre/dtype.h"
 #include "cadre/scaled_tensor.h"
+#include "core/text.h"
 
 namespace cadre::cli {
 
@@ -24,6 +25,7 @@ struct CpuCase {
   bool backward = false;                      ///< of a layer, after the forward pass
   int threads;
 
+  std::string name() const { return text(op, " ", name_of(dtype), " ", label); }
   bool tgmm() const { return op == "tgmm"; }
   int64_t m() const;
   int64_t num_groups() const;

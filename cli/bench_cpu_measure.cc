@@ -42,10 +42,15 @@ Status choose(const Context& context, const Args& args, CpuMeasured* measured) {
 
 using Runs = std::vector<std::function<void()>>;
 
-void time_runs(const Runs& runs, const std::vector<std::string>& rivals,
+void time_runs(const CpuCase& work, const Runs& runs, const std::vector<std::string>& rivals,
                const BenchOptions& options, CpuMeasured* measured) {
-  const std::vector<std::vector<double>> times =
-      bench::time_in_rounds(runs, {.repeats = options.repeats, .seconds = options.seconds});
+  bench::RoundOptions rounds{.repeats = options.repeats, .seconds = options.seconds};
+  if (options.trace != nullptr) {
+    rounds.told = [&](size_t run, bench::Trace::Clock::time_point start, double seconds) {
+      options.trace->add(run == 0 ? "cadre" : rivals[run - 1], work.name(), start, seconds);
+    };
+  }
+  const std::vector<std::vector<double>> times = bench::time_in_rounds(runs, rounds);
   measured->median_s = bench::median(times[0]);
   measured->rounds = times[0].size();
   for (size_t i = 0; i < rivals.size(); ++i) {
@@ -65,7 +70,7 @@ Status measure_layer(const CpuCase& work, const BenchOptions& options, CpuMeasur
   if (status.ok()) status = layer.prepare(context);
   if (status.ok()) status = layer.check(context, &measured->check);
   if (!status.ok()) return status;
-  time_runs({[&] { status = layer.run(context); }}, {}, options, measured);
+  time_runs(work, {[&] { status = layer.run(context); }}, {}, options, measured);
   return status;
 }
 
@@ -145,7 +150,7 @@ Status measure(const CpuCase& work, const BenchOptions& options, CpuMeasured* me
     names.push_back(rival->name());
     runs.emplace_back([&rival] { rival->run(); });
   }
-  time_runs(runs, names, options, measured);
+  time_runs(work, runs, names, options, measured);
   return status;
 }
 

@@ -55,12 +55,13 @@ Status find_work(const bench::CaseFilter& filter, Work* work) {
 /// Puts rows of the result file into the table.
 class Report {
  public:
-  Report(LiveTable* table, nlohmann::json* results, bool* checks_passed)
-      : table_(table), results_(results), checks_passed_(checks_passed) {}
+  Report(LiveTable* table, nlohmann::json* results, bool* checks_passed, bench::Trace* trace)
+      : table_(table), results_(results), checks_passed_(checks_passed), trace_(trace) {}
 
   void begin(std::string_view shape, double skew, std::string_view what) {
     table_->begin({std::string(shape), fmt::format("{:.0f}", skew), std::string(what)},
-                  text(shape, " ", what, ", skew ", skew));
+                  step_ = text(shape, " ", what, ", skew ", skew));
+    begin_ = bench::Trace::Clock::now();
   }
   void add(const nlohmann::json& rows) {
     for (const nlohmann::json& row : rows) {
@@ -73,12 +74,18 @@ class Report {
     table_->line(fmt::format("  wrong: {} elements not finite; {:.3g} times the tolerance at {}",
                              check.not_finite, check.ratio, check.where));
   }
-  void end() { table_->end(); }
+  void end() {
+    table_->end();
+    if (trace_ != nullptr) trace_->add_until_now("cases", step_, begin_);
+  }
 
  private:
   LiveTable* table_;
   nlohmann::json* results_;
   bool* checks_passed_;
+  bench::Trace* trace_;
+  std::string step_{};
+  bench::Trace::Clock::time_point begin_{};
 };
 
 Status measure_all(bench::CudaRunner& runner, const Work& work, int repeats, Report* report) {
@@ -122,6 +129,7 @@ Status run_cuda(const BenchOptions& options, nlohmann::json* results, bool* chec
   std::unique_ptr<bench::CudaRunner> runner;
   if (Status status = bench::CudaRunner::make(&runner); !status.ok()) return status;
 
+  runner->trace_to(options.trace);
   const int repeats = options.repeats > 0 ? options.repeats : kRepeats;
   const CudaRun run = {.dense_library = runner->dense_library(),
                        .driver_version = runner->driver_version(),
@@ -138,7 +146,7 @@ Status run_cuda(const BenchOptions& options, nlohmann::json* results, bool* chec
   if (work.steps() == 0) return {};
 
   LiveTable table(columns(), work.steps());
-  Report report(&table, results, checks_passed);
+  Report report(&table, results, checks_passed, options.trace);
   if (Status status = measure_all(*runner, work, repeats, &report); !status.ok()) return status;
   for (const bench::Condition condition : bench::kConditions) {
     const std::string matrix = ratio_matrix(*results, condition);

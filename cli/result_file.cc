@@ -172,7 +172,8 @@ std::string command_to_repeat(const nlohmann::json& environment, const std::stri
   line += text("cadre ", command.get_name(), " --device ", quoted(device));
   for (const CLI::Option* option : command.get_options()) {
     const std::string name = option->get_name();
-    if (option->count() == 0 || name == "--device" || name == "--json") continue;
+    const bool no_measuring = name == "--device" || name == "--json" || name == "--trace";
+    if (option->count() == 0 || no_measuring) continue;
     if (option->get_expected_max() == 0) {
       line += " " + name;
       continue;

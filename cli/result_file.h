@@ -28,7 +28,7 @@ Status replace_file(const std::string& path, const std::string& content,
 nlohmann::json measured_environment();
 
 /// "CADRE_ISA=avx2 cadre bench --device cpu --op gmm", quoted for a shell: the environment above,
-/// the device, and every option that was given but --json.
+/// the device, and every option that was given but --json and --trace.
 std::string command_to_repeat(const nlohmann::json& environment, const std::string& device,
                               const CLI::App& command);
 

@@ -61,7 +61,11 @@ std::vector<std::vector<double>> time_in_rounds(const std::vector<std::function<
   while (times[0].size() < repeats &&
          (times[0].size() < fewest || seconds_since(begin) < seconds)) {
     std::shuffle(order.begin(), order.end(), random);
-    for (const size_t i : order) times[i].push_back(time_of(calls[i]));
+    for (const size_t i : order) {
+      const Clock::time_point start = Clock::now();
+      times[i].push_back(time_of(calls[i]));
+      if (options.told) options.told(i, start, times[i].back());
+    }
   }
   return times;
 }

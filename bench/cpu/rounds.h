@@ -1,6 +1,8 @@
 // Timing of calls that are compared: in rounds, each call once a round, in a new order every round.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <functional>
 #include <vector>
 
@@ -13,6 +15,8 @@ inline constexpr int kFewestRounds = 15;
 struct RoundOptions {
   int repeats = 0;     ///< rounds at most; 0: 200
   double seconds = 0;  ///< after this, no more rounds than the fewest; 0: 1.2
+  /// Told of every timed call: its index, when it began, how long it took.
+  std::function<void(size_t, std::chrono::steady_clock::time_point, double)> told{};
 };
 
 /// The times of each call, one for each round. Rounds before the times have settled do not count:

@@ -49,6 +49,7 @@ class Runner final : public CudaRunner {
   }
 
   void* stream() const override { return timer_.stream(); }
+  void trace_to(Trace* trace) override { trace_ = trace; }
 
   Status time_call(const TimedCall& timed, std::vector<Timing>* timings) override {
     try {
@@ -78,7 +79,11 @@ class Runner final : public CudaRunner {
   /// Of a layer's dense product, which is the same for every skew and every case: timed once.
   Times dense_alone(const CaseGroup& group, DType dtype, Condition condition, const Call& call);
 
+  void note(Condition condition, const CaseGroup& group, std::string_view what,
+            Trace::Clock::time_point start) const;
+
   Timer timer_;
+  Trace* trace_ = nullptr;
   std::map<std::tuple<std::string, Pass, DType, Condition>, Times> dense_times_;
   DenseCublas dense_;
   std::string no_dense_;
@@ -98,12 +103,22 @@ Timing Runner::time_alone(Condition condition, const Call& call, Flush flush) co
   return timing;
 }
 
+void Runner::note(Condition condition, const CaseGroup& group, std::string_view what,
+                  Trace::Clock::time_point start) const {
+  if (trace_ == nullptr) return;
+  trace_->add_until_now(std::string(name_of(condition)),
+                        text(group.shape.name, ", skew ", group.skew, ": ", what), start);
+}
+
 Times Runner::dense_alone(const CaseGroup& group, DType dtype, Condition condition,
                           const Call& call) {
   const auto key = std::make_tuple(std::string(group.shape.name), group.pass, dtype, condition);
   const auto found = dense_times_.find(key);
   if (found != dense_times_.end()) return found->second;
-  return dense_times_[key] = time_alone(condition, call, group.flush).times;
+  const auto start = Trace::Clock::now();
+  dense_times_[key] = time_alone(condition, call, group.flush).times;
+  note(condition, group, text("dense ", name_of(dtype)), start);
+  return dense_times_[key];
 }
 
 void Runner::time_or_throw(const TimedCall& timed, std::vector<Timing>* timings) {
@@ -182,7 +197,9 @@ void Runner::measure_or_throw(const CaseGroup& group, int repeats,
     for (size_t i = 0; i < group.cases.size(); ++i) {
       const Case& wanted = group.cases[i];
       if (!wanted.alone) continue;
+      const auto start = Trace::Clock::now();
       Timing timing = time_alone(condition, calls[call_of_case[i]], group.flush);
+      note(condition, group, wanted.name, start);
       if (with_dense) {
         timing.dense =
             dense_alone(group, wanted.dtype, condition, calls[layers[wanted.dtype].dense_call]);
@@ -192,7 +209,10 @@ void Runner::measure_or_throw(const CaseGroup& group, int repeats,
   }
   if (!contains(group.conditions, Condition::kMixed)) return;
 
+  const auto start = Trace::Clock::now();
   const std::vector<Times> times = timer_.in_turn(calls, repeats, group.flush);
+  note(Condition::kMixed, group, text(op_of(group.pass), ", ", calls.size(), " calls in turn"),
+       start);
   for (size_t i = 0; i < group.cases.size(); ++i) {
     const Case& wanted = group.cases[i];
     Timing timing{

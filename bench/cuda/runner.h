@@ -9,6 +9,7 @@
 
 #include "bench/cuda/cases.h"
 #include "bench/cuda/measurement.h"
+#include "bench/trace.h"
 #include "cadre/status.h"
 
 namespace cadre::bench {
@@ -49,6 +50,9 @@ class CudaRunner {
   /// Times a call of the caller's in each condition; mixed is in turn with its dense products, if
   /// there are any: one after the other, each of these rows, columns and terms.
   virtual Status time_call(const TimedCall& timed, std::vector<Timing>* timings) = 0;
+
+  /// Spans of what measure() times, a track for each condition; null: none.
+  virtual void trace_to(Trace* trace) = 0;
 
   /// What a call through the C API costs the host, by op.
   virtual Status measure_host_cost(std::vector<HostCost>* costs) = 0;

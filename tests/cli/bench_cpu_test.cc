@@ -13,12 +13,31 @@ namespace {
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// How many spans a track of a trace has; they are checked.
+int spans_of(const char* path, const std::string& track, const std::string& command) {
+  const json document = json::parse(std::ifstream(path));
+  EXPECT_EQ(document["otherData"]["command"], command);
+  int id = 0, spans = 0;
+  double free_at = 0;
+  for (const json& event : document["traceEvents"]) {
+    if (event["name"] == "thread_name" && event["args"]["name"] == track) id = event["tid"];
+    if (event["ph"] != "X" || event["tid"] != id) continue;
+    EXPECT_THAT(event["name"].get<std::string>(), HasSubstr("gmm_nt bf16 decode-qwen3-30b-w2"));
+    EXPECT_GE(event["ts"].get<double>(), free_at);
+    EXPECT_GT(event["dur"].get<double>(), 0);
+    free_at = event["ts"].get<double>() + event["dur"].get<double>();
+    ++spans;
+  }
+  return spans;
+}
 
 TEST(CliBenchCpu, ResultFileHoldsEveryField) {
-  const TemporaryFile file;
+  const TemporaryFile file, trace;
   const CliResult result = run_cli(std::string("bench --device cpu --op gmm_nt --dtype bf16 "
                                                "--shape decode-qwen3-30b-w2 --repeats 1 --json ") +
-                                       file.path(),
+                                       file.path() + " --trace " + trace.path(),
                                    "CADRE_NUM_THREADS=1 CADRE_ISA=scalar");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json document = json::parse(std::ifstream(file.path()));
@@ -41,6 +60,9 @@ TEST(CliBenchCpu, ResultFileHoldsEveryField) {
   EXPECT_THAT(command, AllOf(HasSubstr("CADRE_ISA=scalar "), HasSubstr("CADRE_NUM_THREADS=1 ")));
   EXPECT_THAT(command, HasSubstr("cadre bench --device cpu --op gmm_nt "));
   EXPECT_THAT(command, HasSubstr(" --shape decode-qwen3-30b-w2 --dtype bf16 --repeats 1"));
+  EXPECT_THAT(command, Not(HasSubstr("trace")));
+  EXPECT_EQ(spans_of(trace.path(), "cases", command), 3);
+  EXPECT_EQ(spans_of(trace.path(), "cadre", command), 3);  // one round each
   ASSERT_EQ(document["results"].size(), 3u);
   EXPECT_EQ(document["results"][0]["label"], "decode-qwen3-30b-w2");
   EXPECT_EQ(document["results"][1]["label"], "decode-qwen3-30b-w2 skewed");
@@ -68,6 +90,8 @@ TEST(CliBenchCpu, BadOptionsAreUsageErrorsThatListWhatThereIs) {
                {"--dtype bf16,nonesuch", "--dtype = nonesuch"},
                {"--op tgmm --dtype e4m3", "leave no case (e4m3 is measured in gmm_nt"},
                {"--op layer --rows 4", "leave no case"},
+               {"--trace ''", "expected the name of a file"},
+               {"--trace /nonexistent/trace.json", "--trace"},
                {"--shape nonesuch", "qwen3-30b-w13"},
                {"--threads 0", "--threads"},
                {"--threads 4097", "--threads"},
