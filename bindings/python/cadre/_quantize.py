@@ -154,6 +154,8 @@ def dequantize(
 def amax(x: Array, mode: ScaleMode, group_sizes: Sizes | None = None) -> NDArray[Any]:
     """The largest finite magnitude that would share each scale of `mode`, in f32 and in the shape of the scales.
 
+    x is [m, k], or weights [g, n, k]. group_sizes [g]: of rows, where they aren't one group.
+
     >>> cadre.amax(np.array([[1, -4], [0.5, 0]], np.float32), "row")
     array([4. , 0.5], dtype=float32)
     """

@@ -58,7 +58,12 @@ class Cluster:
 
 
 def load(folder: str | Path) -> Rates:
-    """The Rates in a folder of results: sustained bf16 products, row ops, a copy."""
+    """The Rates in a folder of results: sustained bf16 products, row ops, a copy.
+
+    >>> rates = cadre.scale.load("bench/results/h200")
+    >>> sorted(rates.products)
+    ['dgrad', 'forward', 'wgrad']
+    """
     folder = Path(folder)
     try:
         rows = json.loads((folder / "cuda.json").read_text())["results"]
@@ -83,12 +88,21 @@ def load(folder: str | Path) -> Rates:
 
 
 def expert_ranks(layer: Layer, ranks: int) -> int:
-    """How many of the ranks share one copy of the experts: the most that divide both; the others hold replicas."""
+    """How many of the ranks share one copy of the experts: the most that divide both; the others hold replicas.
+
+    >>> cadre.scale.expert_ranks(cadre.scale.named("qwen3-30b"), ranks=384)  # 128 experts
+    128
+    """
     return math.gcd(layer.experts, ranks)
 
 
 def travel(cluster: Cluster, ranks: int, rows: int, width: int) -> tuple[float, float, float]:
-    """(seconds, bytes over NVLink, bytes over the network) of rows that are spread evenly over the ranks of a group."""
+    """(seconds, bytes over NVLink, bytes over the network) of rows that are spread evenly over the ranks of a group.
+
+    >>> cluster = cadre.scale.Cluster(nvlink=400e9, network=50e9, latency=0, node=8)
+    >>> cadre.scale.travel(cluster, ranks=16, rows=4096, width=4096)  # half of 16 MiB leaves the node
+    (0.00016777216, 7340032.0, 8388608.0)
+    """
     inside = min(cluster.node, ranks)
     near, far = (rows * width * count / ranks for count in (inside - 1, ranks - inside))
     seconds = max(near / cluster.nvlink, far / cluster.network) + (cluster.latency if ranks > 1 else 0.0)
@@ -98,7 +112,14 @@ def travel(cluster: Cluster, ranks: int, rows: int, width: int) -> tuple[float, 
 def estimate(
     layer: Layer, cluster: Cluster, rates: Rates, ranks: int, tokens: int, parameter_bytes: float = 18
 ) -> dict[str, float]:
-    """name -> value, in seconds and bytes, for one layer and one rank with that many tokens."""
+    """name -> value, in seconds and bytes, for one layer and one rank with that many tokens.
+
+    >>> rates = cadre.scale.load("bench/results/h200")
+    >>> cluster = cadre.scale.Cluster(nvlink=400e9, network=50e9, latency=30e-6, node=8)
+    >>> found = cadre.scale.estimate(cadre.scale.named("qwen3-30b"), cluster, rates, ranks=64, tokens=8192)
+    >>> found["local experts"], found["rows of an expert"], found["forward"] > found["travel"] > 0
+    (2, 32768.0, True)
+    """
     group = expert_ranks(layer, ranks)
     local, rows, h, i = layer.experts // group, tokens * layer.top_k, layer.hidden, layer.intermediate
     width = h * _BYTES
@@ -140,7 +161,14 @@ _COLUMNS = (("ranks", None, 1), ("group", "group", 1), ("experts", "local expert
 def table(
     layer: Layer, cluster: Cluster, rates: Rates, ranks: Sequence[int], tokens: int, parameter_bytes: float = 18
 ) -> list[str]:
-    """The lines that the command prints."""
+    """The lines that the command prints.
+
+    >>> rates = cadre.scale.load("bench/results/h200")
+    >>> cluster = cadre.scale.Cluster(nvlink=400e9, network=50e9, latency=30e-6, node=8)
+    >>> lines = cadre.scale.table(cadre.scale.named("qwen3-30b"), cluster, rates, ranks=(8, 64), tokens=8192)
+    >>> len(lines), lines[0].split()[:3]
+    (3, ['ranks', 'group', 'experts'])
+    """
     lines = ["  ".join(f"{title:>{max(len(title), 7)}}" for title, *_ in _COLUMNS)]
     for count in ranks:
         found = {None: count, **estimate(layer, cluster, rates, count, tokens, parameter_bytes)}

@@ -91,6 +91,8 @@ def ragged_dot_general(
 ) -> jax.Array:
     """lax.ragged_dot_general in its three modes; see its documentation for the dimension numbers.
 
+    Groups of group_sizes [g] along rows [m, k] x [g, k, n] -> [m, n], along what is summed [m, k] x [m, n] -> [g, k, n], or
+    along batches, with dims in any order.
     group_offset is for the mode whose ragged dim is a non-contracting one: in the other modes nothing says how many
     groups are local. The keywords are those of ragged_dot.
 

@@ -65,6 +65,10 @@ def grouped_matmul(
     """lhs [m, k], rhs [g, k, n] (or [g, n, k] with transpose_rhs) -> [m, n].
 
     existing_out: rows of rhs's groups are replaced, all others are kept. precision: as in cadre.jax.gmm.
+
+    >>> import cadre.jax.ejkernel
+    >>> cadre.jax.ejkernel.grouped_matmul(jnp.ones((6, 4)), jnp.ones((3, 4, 5)), jnp.array([2, 0, 4])).shape
+    (6, 5)
     """
     op = "grouped_matmul"
     given = _read(
@@ -126,7 +130,12 @@ def transposed_grouped_matmul(
     *others: Any,
     **options: Any,
 ) -> jax.Array:
-    """lhs [k, m], rhs [m, n] -> [num_actual_groups, k, n]; existing_out is added."""
+    """lhs [k, m], rhs [m, n] -> [num_actual_groups, k, n]; existing_out is added.
+
+    >>> import cadre.jax.ejkernel
+    >>> cadre.jax.ejkernel.transposed_grouped_matmul(jnp.ones((4, 6)), jnp.ones((6, 5)), jnp.array([2, 0, 4]))[:, 0, 0]
+    Array([2., 0., 4.], dtype=float32)
+    """
     op = "transposed_grouped_matmul"
     given = _read(
         op,

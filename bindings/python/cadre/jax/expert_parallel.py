@@ -78,6 +78,15 @@ def moe_mlp(
     without a capacity: every device sees all tokens and adds what its experts make of them (psum_scatter). capacity: rows from a
     device to a device, default all (t * top_k). Choices beyond it, the last tokens' first, add nothing; with return_dropped the
     result is (out, how many of this device's there were).
+
+    >>> import functools, cadre.jax.expert_parallel
+    >>> from jax.sharding import Mesh, PartitionSpec
+    >>> moe = functools.partial(cadre.jax.expert_parallel.moe_mlp, axis_name="expert")
+    >>> spec = PartitionSpec("expert")
+    >>> moe = jax.shard_map(moe, mesh=Mesh(jax.devices()[:1], "expert"), in_specs=(spec,) * 5, out_specs=spec)
+    >>> ids, w13, w2 = jnp.array([[0, 2]] * 6), jnp.ones((3, 16, 4)), jnp.ones((3, 4, 8))
+    >>> moe(jnp.ones((6, 4)), ids, jnp.full((6, 2), 0.5), w13, w2).shape
+    (6, 4)
     """
     ids = _arguments.as_array(_OP, "expert_ids", expert_ids)
     _arguments.rank_is(_OP, "expert_ids", ids, ("t", "top_k"))

@@ -51,6 +51,10 @@ def gmm(
 
     tiling, interpret, use_tokamax_backend, use_gmm_v2 and the vma axes, which follow from the operands, change nothing;
     weight_gather_axes concerns quantised weights. Quantisation is refused.
+
+    >>> import cadre.jax.maxtext
+    >>> cadre.jax.maxtext.gmm(jnp.ones((6, 4)), jnp.ones((3, 4, 5)), jnp.array([2, 0, 4])).shape
+    (6, 5)
     """
     del tiling, interpret, use_tokamax_backend, weight_gather_axes, lhs_vma_axes, rhs_vma_axes, use_gmm_v2
     quantised = {

@@ -30,6 +30,10 @@ def gmm(
     """lhs [m, k], rhs [g, k, n] (or [g, n, k] with transpose_rhs) -> [m, n].
 
     existing_out: rows of rhs's groups are replaced, all others are kept.
+
+    >>> import cadre.jax.megablox
+    >>> cadre.jax.megablox.gmm(jnp.ones((6, 4)), jnp.ones((3, 4, 5)), jnp.array([2, 0, 4])).shape
+    (6, 5)
     """
     del interpret
     return _drop_in.gmm(
@@ -57,7 +61,12 @@ def tgmm(
     existing_out: ArrayLike | None = None,
     interpret: bool = False,
 ) -> jax.Array:
-    """lhs [k, m] (transposed, as megablox has it), rhs [m, n] -> [g, k, n]; existing_out is added."""
+    """lhs [k, m] (transposed, as megablox has it), rhs [m, n] -> [g, k, n]; existing_out is added.
+
+    >>> import cadre.jax.megablox
+    >>> cadre.jax.megablox.tgmm(jnp.ones((4, 6)), jnp.ones((6, 5)), jnp.array([2, 0, 4]))[:, 0, 0]
+    Array([2., 0., 4.], dtype=float32)
+    """
     del interpret
     return _drop_in.tgmm(
         "tgmm",

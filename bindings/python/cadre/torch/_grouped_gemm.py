@@ -58,7 +58,8 @@ def grouped_gemm(
 ) -> Any:
     """D_i = alpha_i op(A_i) op(B_i) + beta_i C_i, where op transposes if transa (transb) is set.
 
-    a, b, c and d are GroupedTensors, 3-D tensors or lists of matrices. Without d the result is new and has the form that
+    A_i is [m_i, k_i], or [k_i, m_i] with transa, B_i [k_i, n_i], or [n_i, k_i] with transb, C_i and D_i [m_i, n_i]. a, b, c
+    and d are GroupedTensors, 3-D tensors or lists of matrices. Without d the result is new and has the form that
     a and b imply: stacked if both are, packed if one is, else a list; it is returned as a plain tensor or list where no
     GroupedTensor was given. Where dims of a packed a or b lie on a CUDA device, `capacity` must say how many elements the
     packed result has room for. a, b, c, alpha and beta are differentiable. With d, the result is written there (beta and

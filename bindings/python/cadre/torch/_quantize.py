@@ -145,6 +145,8 @@ def dequantize(
 def amax(x: Tensor, mode: ScaleMode, group_sizes: Sizes | None = None) -> Tensor:
     """The largest finite magnitude that would share each scale of `mode`, in f32 and in the shape of the scales.
 
+    x is [m, k], or weights [g, n, k]. group_sizes [g]: of rows, where they aren't one group.
+
     >>> cadre.torch.amax(torch.tensor([[1.0, -4.0], [0.5, 0.0]]), "row")
     tensor([4.0000, 0.5000])
     """

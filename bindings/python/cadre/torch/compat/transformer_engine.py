@@ -32,6 +32,12 @@ def moe_permute(
     routing_map: with map_type "mask" [tokens, experts], not 0 where a token goes to an expert; with "index" [tokens, top_k]
     expert ids, and num_out_tokens may be 0 for all rows. Choices behind num_out_tokens are dropped; rows behind the last
     choice are zero. max_token_num, a hint for the original's workspace, changes nothing.
+
+    >>> from cadre.torch.compat import transformer_engine
+    >>> tokens = torch.tensor([[1.0], [2.0]])
+    >>> rows, row_id_map = transformer_engine.moe_permute(tokens, torch.tensor([[0, 1], [1, 1]]), num_out_tokens=3)
+    >>> rows[:, 0]  # the second token at expert 0, then both at expert 1
+    tensor([2., 1., 2.])
     """
     op = "moe_permute"
     _check(op, inp, routing_map, num_out_tokens, map_type)
@@ -46,7 +52,14 @@ def moe_permute_with_probs(
     routing_map: Tensor,
     num_out_tokens: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(rows, permuted_probs, row_id_map): as moe_permute with a mask, and probs [tokens, experts] of each row."""
+    """(rows, permuted_probs, row_id_map): as moe_permute with a mask, and probs [tokens, experts] of each row.
+
+    >>> from cadre.torch.compat import transformer_engine
+    >>> tokens, probs = torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0, 1.0], [0.25, 0.75]])
+    >>> rows, row_probs, row_id_map = transformer_engine.moe_permute_with_probs(tokens, probs, probs > 0, 3)
+    >>> row_probs
+    tensor([0.2500, 1.0000, 0.7500])
+    """
     op = "moe_permute_with_probs"
     _check(op, inp, routing_map, num_out_tokens, "mask")
     if not isinstance(probs, torch.Tensor):
@@ -79,6 +92,12 @@ def moe_unpermute(
 
     restore_shape is that of the tokens. probs is another name of merging_probs. Without merging_probs the index form gives
     every choice a row of its own, as the original does. Summed in f32, and rounded once.
+
+    >>> from cadre.torch.compat import transformer_engine
+    >>> rows, row_id_map = torch.tensor([[2.0], [1.0], [2.0]]), torch.tensor([[-1, 1], [0, 2]], dtype=torch.int32)
+    >>> transformer_engine.moe_unpermute(rows, row_id_map, torch.tensor([[0.0, 1.0], [0.25, 0.75]]))
+    tensor([[1.],
+            [2.]])
     """
     op = "moe_unpermute"
     if pad_offsets is not None:

@@ -34,6 +34,11 @@ class GroupedLinear(_grouped_linear.GroupedLinear):
 
     The keywords `output` and `grad_input` of a call are buffers for the result and for the gradient of the input.
     Weights start as those of torch.nn.Linear do. Fusing with other ops (te.ops.Sequential) is not done here.
+
+    >>> from cadre.torch.compat import transformer_engine_ops
+    >>> experts = transformer_engine_ops.GroupedLinear(3, in_features=4, out_features=5)
+    >>> experts(torch.ones(6, 4), torch.tensor([2, 0, 4])).shape  # [rows, in_features], [num_groups] -> [rows, out_features]
+    torch.Size([6, 5])
     """
 
     def __init__(

@@ -33,6 +33,11 @@ def gmm(
     """a [m, k] times b [g, k, n] ([g, n, k] with trans_b) for each group of rows; with trans_a, a^T times b [m, n].
 
     The result is written to c where it is given, and returned. Rows of c that no group covers keep what they hold.
+
+    >>> from cadre.torch.compat import grouped_gemm
+    >>> a, b = torch.ones(6, 4), torch.ones(6, 5)
+    >>> grouped_gemm.backend.gmm(a, b, torch.tensor([2, 0, 4]), trans_a=True)[:, 0, 0]
+    tensor([2., 0., 4.])
     """
     if trans_a and trans_b:
         raise wrong_value("gmm", "trans_a and trans_b", True, "at most one of them")

@@ -15,6 +15,11 @@ def gmm(a: Tensor, b: Tensor, batch_sizes: Sizes, trans_b: bool = False) -> Tens
 
     Beyond the original: any device, float type and strides; batch_sizes of any integer type, on the host or the device;
     rows that no group covers become zero; differentiable any number of times.
+
+    >>> from cadre.torch.compat import grouped_gemm
+    >>> a, b = torch.ones(6, 4), torch.ones(3, 4, 5)
+    >>> grouped_gemm.ops.gmm(a, b, torch.tensor([2, 0, 4])).shape
+    torch.Size([6, 5])
     """
     try:
         return _gmm(a, b, batch_sizes, transpose_rhs=trans_b)
