@@ -7,7 +7,7 @@ set -euo pipefail
 # A package counts as present when dpkg has it, or when the command behind the colon is found (a CMake from pip will do).
 declare -A groups=(
   [build]="g++:g++ cmake:cmake ninja-build:ninja ccache:ccache libfmt-dev libcli11-dev nlohmann-json3-dev"
-  [test]="libgtest-dev libgmock-dev pkg-config:pkg-config binutils:nm python3:python3"
+  [test]="libgtest-dev libgmock-dev libdnnl-dev pkg-config:pkg-config binutils:nm python3:python3"
   [lint]="clang-format:clang-format clang-tidy:clang-tidy python3:python3"
   [tsan]="clang:clang++ libclang-rt-dev"
   [bench]="libopenblas-dev libdnnl-dev"

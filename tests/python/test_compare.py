@@ -15,7 +15,7 @@ from cadre.__main__ import main
 from cadre._command import compare
 from cadre._command.progress import Progress
 from cadre._compare import case as cases
-from cadre._compare import clock, models
+from cadre._compare import clock, models, onednn
 from cadre._compare.contender import Contender
 
 if importlib.util.find_spec("jax"):
@@ -56,7 +56,8 @@ def test_a_layer_with_biases_and_the_clamped_activation_is_right(capsys, monkeyp
     options = ["--tokens", "33", "--seconds", "1", "--device", "cpu", "--dtype", "f32"]
     code, out, _ = run(capsys, "compare", "tiny-oss", *options, "--front", front, "--json")
     (row,) = json.loads(out)["results"]
-    assert code == 0 and row["error"] < 1e-5 and row["rivals"] and not row["left_out"]
+    assert code == 0 and row["error"] < 1e-5 and row["rivals"]
+    assert set(row["left_out"]) <= {onednn.RIVAL}, "the one that may be missing on a machine"
 
 
 def test_the_answer_is_a_sentence_and_a_table(capsys):
@@ -232,9 +233,35 @@ def test_a_trace_shows_every_turn_and_the_ops_of_one_call(capsys, tmp_path, fron
         assert ops[0]["args"]["Input Dims"][0] == [row["tokens"], row["hidden"]] and ops[0]["ts"] > ends[0][0]
 
 
+def test_onednn_is_a_rival_where_it_is_installed(capsys):
+    if onednn.open_product()[0] is None:
+        pytest.skip(onednn.open_product()[1])
+    code, out, _ = run(capsys, *SMALL, "--front", "numpy", "--json")
+    (row,) = json.loads(out)["results"]
+    assert code == 0 and row["rivals"][onednn.RIVAL]["median_s"] > 0 and not row["left_out"]
+    a, b = numpy.float32(numpy.arange(6).reshape(2, 3)), numpy.float32(numpy.arange(12).reshape(4, 3))
+    result = numpy.full((2, 4), numpy.nan, numpy.float32)
+    onednn.open_product()[0](a, b, result)
+    assert (result == a @ b.T).all()
+
+
+@pytest.mark.parametrize(
+    "found, reason",
+    [(None, "libdnnl is not installed"), ("/nonexistent/libdnnl.so", "/nonexistent/libdnnl.so"), ("libm.so.6", "dnnl_sgemm")],
+)
+def test_a_missing_or_foreign_onednn_is_left_out_with_its_reason(capsys, monkeypatch, found, reason):
+    monkeypatch.setattr(onednn, "_library", lambda: found)
+    code, out, _ = run(capsys, *SMALL, "--front", "numpy", "--json")
+    (row,) = json.loads(out)["results"]
+    assert code == 0 and reason in row["left_out"][onednn.RIVAL] and onednn.RIVAL not in row["rivals"]
+
+
 def test_a_trace_that_can_not_be_written_is_two_before_anything_runs(capsys, tmp_path):
     code, out, err = run(capsys, *SMALL, "--trace", str(tmp_path / "nowhere" / "trace.json"))
     assert (code, out) == (2, "") and "--trace = " in err and "a folder that exists" in err
+    for option in ("--trace", "--report"):
+        code, out, err = run(capsys, *SMALL, option, str(tmp_path))
+        assert (code, out) == (2, "") and f"{option} = {tmp_path}, expected a file, and that is a folder" in err
 
 
 def test_a_report_is_a_page_of_the_answer_beside_its_results(capsys, tmp_path):

@@ -232,8 +232,8 @@ def grouped_gemm(
     """D_i = alpha_i * op(A_i) @ op(B_i) + beta_i * C_i, where op transposes if transa (transb) is set.
 
     A_i is [m_i, k_i], or [k_i, m_i] with transa, B_i [k_i, n_i], or [n_i, k_i] with transb, C_i and D_i [m_i, n_i]: 3-D
-    arrays, or lists of matrices. Returns d, or a new result of out_dtype: one array where a and b are arrays, else a list. beta and accumulate add c, or what d holds.
-    FP8 operands are ScaledTensors.
+    arrays, or lists of matrices. Returns d, or a new result of out_dtype: one array where a and b are arrays, else a list.
+    beta and accumulate add c, or what d holds. FP8 operands are ScaledTensors.
 
     >>> a = [np.ones((2, 3)), np.ones((4, 5))]
     >>> b = [np.ones((3, 6)), np.ones((5, 1))]

@@ -212,6 +212,17 @@ def _document(options, device, rows, left_out, notes):
     }
 
 
+def _check_target(option, file):
+    """Seen before the measuring, so that a wrong name costs no minute."""
+    if file is None:
+        return
+    target = Path(file)
+    if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
+        raise ValueError(f"{option} = {file}, expected a file in a folder that exists and can be written to")
+    if not target.name or target.is_dir():
+        raise ValueError(f"{option} = {file}, expected a file, and that is a folder")
+
+
 def _write_report(target, document):
     """Writes the page, and beside it the results that it was made of. Returns the page's file."""
     from .. import report
@@ -230,8 +241,7 @@ def run(options):
     from .._library import version as cadre_version
 
     for option, file in (("--trace", options.trace), ("--report", options.report)):
-        if file and not Path(file).parent.is_dir():
-            raise ValueError(f"{option} = {file}, expected a file in a folder that exists")
+        _check_target(option, file)
     device, notes = _device(options, backends())
     busy = clock.share_of_others() if device == "cpu" else 0.0
     if busy > 0.1:

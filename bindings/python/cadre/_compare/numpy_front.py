@@ -1,4 +1,4 @@
-"""The layer with cadre's NumPy front, and with a product for each expert by NumPy's BLAS.
+"""The layer with cadre's NumPy front, and with a product for each expert by NumPy's BLAS and by oneDNN.
 
 Gather, activation and weighted sum are NumPy's own in both.
 """
@@ -7,6 +7,7 @@ import numpy
 
 import cadre
 
+from . import onednn
 from .case import ALPHA, LIMIT, UP_OFFSET
 from .contender import Contender
 
@@ -58,14 +59,23 @@ def _layer(case, products):
     return call
 
 
-def _loop(rows, weights, sizes):
-    out = numpy.empty((rows.shape[0], weights.shape[1]), rows.dtype)
-    begin = 0
-    for expert, size in enumerate(sizes):
-        if size:
-            numpy.matmul(rows[begin : begin + size], weights[expert].T, out=out[begin : begin + size])
-        begin += size
-    return out
+def _loop(multiply):
+    """`multiply(a [m, k], b [n, k], out [m, n])` for each expert."""
+
+    def products(rows, weights, sizes):
+        out = numpy.empty((rows.shape[0], weights.shape[1]), rows.dtype)
+        begin = 0
+        for expert, size in enumerate(sizes):
+            if size:
+                multiply(rows[begin : begin + size], weights[expert], out[begin : begin + size])
+            begin += size
+        return out
+
+    return products
+
+
+def _by_blas(a, b, out):
+    numpy.matmul(a, b.T, out=out)
 
 
 def contenders(case, device):
@@ -76,5 +86,11 @@ def contenders(case, device):
 
     mine = made("cadre", lambda rows, weights, sizes: cadre.gmm(rows, weights, sizes, transpose_rhs=True))
     if case.dtype != "f32":
-        return [mine], {RIVAL: f"NumPy has no fast product of {case.dtype}"}
-    return [mine, made(RIVAL, _loop)], {}
+        return [mine], {
+            RIVAL: f"NumPy has no fast product of {case.dtype}",
+            onednn.RIVAL: f"its C function for a product takes f32, not {case.dtype}",
+        }
+    multiply, reason = onednn.open_product()
+    if multiply is None:
+        return [mine, made(RIVAL, _loop(_by_blas))], {onednn.RIVAL: reason}
+    return [mine, made(RIVAL, _loop(_by_blas)), made(onednn.RIVAL, _loop(multiply))], {}
