@@ -4,6 +4,7 @@ tests/browser opens the same page in a real browser.
 """
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -162,7 +163,30 @@ def test_a_result_of_compare_is_drawn(tmp_path):
     file = report.read(tmp_path / "mine.json")
     assert file.rows[0].m == 4096 and file.rows[0].rows_per_group == 32
     text = report.page([file])
-    assert "forward, torch bf16: time over cadre" in text and "2.5×" in text
+    assert "forward, torch bf16: time over cadre" in text and "torch&#x27;s grouped_mm 2.5×, 250 ms" in text
+    assert "1 measured case of 1 result file." in text and "Geometric means" not in text
+    page = Page(text)
+    assert "hidden" in page.of("form")[0], "one row needs no filter"
+    assert not re.search("<button[^>]*>(skew|of dense|kernel)</button>", text), "columns without a value are left out"
+    assert 'class="answer"' not in text
+
+
+def test_the_answer_of_compare_stands_first_with_what_makes_it_doubtful(tmp_path):
+    row = {
+        "op": "layer", "case": "forward", "shape": "qwen3-30b", "front": "jax", "dtype": "bf16", "tokens": 512,
+        "num_groups": 128, "top_k": 8, "median_s": 0.984, "rivals": {"lax": {"median_s": 575.0, "estimated": True}},
+    }  # fmt: skip
+    document = {
+        "schema": 2, "machine": {"model": "cpu", "logical_cpus": 2}, "results": [row, row | {"front": "torch"}],
+        "answers": ["A layer takes <1 s."], "notes": ["Busy."], "left_out": {"numpy": "not installed"},
+    }  # fmt: skip
+    (tmp_path / "mine.json").write_text(json.dumps(document))
+    text = report.page([report.read(tmp_path / "mine.json")])
+    start = text.index('<p class="answer">A layer takes &lt;1 s.</p>')
+    assert start < text.index("<p>Busy.</p>") < text.index("<p>Not measured, numpy: not installed.</p>") < text.index("<figure>")
+    assert "lax 584×, about 575 s" in text and ">984</td>" in text
+    assert "<details>" not in text, "every front is open"
+    Page(text)
 
 
 def test_a_recorded_schedule_is_drawn_as_one(tmp_path):

@@ -16,6 +16,7 @@ from .. import _versions
 from .._compare import case as cases
 from .._compare import clock, jax_front, models, numpy_front, torch_front
 from .._compare.trace import Trace
+from .._units import time_of
 from . import NOT_AVAILABLE
 from .progress import Progress
 
@@ -145,15 +146,6 @@ def _measure(front_name, layer, tokens, options, device, share_s, progress, trac
     }
 
 
-def time_of(seconds):
-    """ "3.1 ms": two or three digits that count."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale or unit == "µs":
-            value = seconds / scale
-            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
-    raise AssertionError
-
-
 def sentence(row, name):
     """The answer for one front, in one sentence."""
     what = f"a {row['shape']} layer of {row['tokens']} tokens"
@@ -206,6 +198,7 @@ def _document(options, device, rows, left_out, notes):
         "device": device,
         "machine": machine,
         "checks_passed": True,
+        "answers": [sentence(row, FRONTS[row["front"]].NAME) for row in rows],
         "notes": notes,
         "left_out": left_out,
         "results": rows,

@@ -21,7 +21,7 @@ class Progress:
             self._bar = _rich_bar(self._stream)
         if self._bar:
             self._bar.start()
-            self._task = self._bar.add_task("", total=self._total_s)
+            self._task = self._bar.add_task("", total=self._total_s, left=_minutes(self._total_s))
         return self
 
     def __exit__(self, *_):
@@ -40,17 +40,22 @@ class Progress:
         if self._bar:
             spent = min(time.perf_counter() - self._begin, self._total_s)
             shown = f"{self._phase}: {text}" if text else self._phase
-            self._bar.update(self._task, completed=spent, description=shown)
+            self._bar.update(self._task, completed=spent, description=shown, left=_minutes(self._total_s - spent))
             self._bar.refresh()
+
+
+def _minutes(seconds):
+    """ "1:05" """
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
 def _rich_bar(stream):
     """None if rich isn't installed."""
     try:
         from rich.console import Console
-        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bar
     except ImportError:
         return None
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), TextColumn("left"))
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]} left"))
     return Bar(*columns, console=Console(file=stream), transient=True, auto_refresh=False)

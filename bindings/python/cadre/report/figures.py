@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections import defaultdict
 
+from .._units import time_of
 from . import plot
 from .plot import Axis, Plot, log_axis
 
@@ -95,18 +96,29 @@ def _rivals(files):
             names = sorted({name for row in part for name in row.rivals})
             shown = []
             for (shape,), same in _by(part, "shape").items():
-                series = [("cadre", 1.0, 0, f"{shape}: cadre")]
+                times = _times(same[0]) if len(same) == 1 else {}
+                series = [("cadre", 1.0, 0, f"{shape}: cadre", times.get("cadre", ""))]
                 for colour, name in enumerate(names, 1):
                     ratios = [row.rivals[name] / row.seconds for row in same if name in row.rivals]
                     if ratios:
                         mean = geometric_mean(ratios)
                         title = f"{shape}: {name} takes {mean:.2f} times cadre's time (mean of {len(ratios)})"
-                        series.append((name, mean, colour, title))
+                        series.append((name, mean, colour, title, times.get(name, "")))
                 shown.append((shape, series))
             threads = f", {most} threads" if most else ""
             title = f"{case} {dtype}: time over cadre's, {file.device}{threads}"
-            text = f"{part[0].condition.capitalize()}. Longer means slower. Geometric means over routings."
-            yield Figure("rivals", title, text, plot.bars(title, shown, "×"), [file], first=index == 0)
+            text = f"{part[0].condition.capitalize()}. Longer means slower."
+            if len(part) > len(shown):
+                text += " Geometric means over routings."
+            first = index == 0 or bool(file.answers)
+            yield Figure("rivals", title, text, plot.bars(title, shown, "×"), [file], first=first)
+
+
+def _times(row):
+    """How long cadre and each rival take, for a bar of one case alone."""
+    about = {name: "about " if name in row.estimated else "" for name in row.rivals}
+    rivals = {name: f", {about[name]}{time_of(seconds)}" for name, seconds in row.rivals.items()}
+    return {"cadre": f", {time_of(row.seconds)}", **rivals}
 
 
 def _rows_curves(files):
@@ -195,7 +207,7 @@ def _skew(files):
                 ratios[(row.case, "90 % in one" if "% in one" in row.shape else "")].append(ratio)
             for colour, ((case, what), values) in enumerate(sorted(ratios.items())):
                 mean = geometric_mean(values)
-                series.append((f"{case} {what}".strip(), mean, colour, f"{shape} {case}: {mean:.2f} times as long"))
+                series.append((f"{case} {what}".strip(), mean, colour, f"{shape} {case}: {mean:.2f} times as long", ""))
             lines.append((shape, series))
         title = f"What a skewed router costs, {file.device}"
         text = f"{rows[0].condition.capitalize()}. Time with a Zipf router (skew 1) over a balanced one; 1× is no cost."

@@ -20,7 +20,7 @@ COLUMNS = (
     ("gflops", "FLOP/s", True),
     ("of_dense", "of dense", True),
     ("best", "best rival", False),
-    ("over", "rival's time over ours", True),
+    ("over", "rival over ours", True),
     ("kernel", "kernel", False),
 )
 SECTIONS = (
@@ -33,7 +33,12 @@ SECTIONS = (
 )
 
 
-def _cells(row):
+def _milliseconds(value):
+    """Three digits that count, and no unit behind them: the column has it."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _cells(row, columns):
     """[(shown, what it is sorted by)]"""
     best = row.best_rival
     values = {
@@ -43,14 +48,15 @@ def _cells(row):
         "gflops": row.gflops * 1e9 if row.gflops else None,
     }
     cells = []
-    for key, _, is_number in COLUMNS:
+    for key, _, is_number in columns:
         value = values[key] if key in values else getattr(row, key)
         if not is_number:
             cells.append((value, str(value).lower()))
         elif value is None:
             cells.append(("", ""))
         else:
-            shown = f"{value:.3f}" if key in ("of_dense", "over") else number(value)
+            forms = {"of_dense": "{:.3f}".format, "over": "{:.3f}".format, "milliseconds": _milliseconds}
+            shown = forms.get(key, number)(value)
             cells.append((shown, repr(float(value))))
     return cells
 
@@ -62,11 +68,13 @@ def page(files, title="cadre: measured", skipped=None):
     )
     found = figures(files)
     rows = [row for file in files for row in file.rows]
+    every = [_cells(row, COLUMNS) for row in rows]
+    columns = [column for i, column in enumerate(COLUMNS) if any(cells[i][1] for cells in every)]  # none that is empty
     return environment.get_template("page.html").render(
         title=title,
         sections=[(key, name, [f for f in found if f.kind == key]) for key, name in SECTIONS],
-        columns=COLUMNS,
-        rows=[(row, _cells(row)) for row in rows],
+        columns=columns,
+        rows=[(row, _cells(row, columns)) for row in rows],
         choices={key: sorted({getattr(row, key) for row in rows}) for key in ("device", "op", "dtype", "condition")},
         files=files,
         skipped=skipped or {},

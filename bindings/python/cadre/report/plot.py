@@ -126,16 +126,19 @@ class Plot:
 
 
 def bars(label, rows, unit):
-    """Horizontal bars: rows of (name, [(series, value, colour, title)]). They fit any width, so they are no SVG."""
-    longest = max(value for _, series in rows for _, value, _, _ in series)
+    """Horizontal bars: rows of (name, [(series, value, colour, title, what follows the value)]).
+
+    They fit any width, so they are no SVG.
+    """
+    longest = max(value for _, series in rows for _, value, *_ in series)
     parts = [f'<div class="bars" role="img" aria-label="{escape(label)}">']
     for name, series in rows:
         parts.append(f'<div class="bar-row"><span class="bar-name">{escape(name)}</span><div class="bar-set">')
-        for text, value, colour, title in series:
+        for text, value, colour, title, after in series:
             parts.append(
                 f'<div class="bar" title="{escape(title)}"><span class="track"><span class="fill c{colour % COLOURS}" '
                 f'style="width:{100 * value / longest:.2f}%"></span></span>'
-                f"<span class=\"bar-text\">{escape(text)} {number(value)}{unit}</span></div>"
+                f"<span class=\"bar-text\">{escape(text)} {number(value)}{unit}{escape(after)}</span></div>"
             )
         parts.append("</div></div>")
     return "".join(parts) + "</div>"

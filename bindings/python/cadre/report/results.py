@@ -46,6 +46,7 @@ class Row:
     limits: dict | None = None
     kernel: str = ""
     rivals: dict = dataclasses.field(default_factory=dict)
+    estimated: frozenset = frozenset()  # rivals whose time was not measured whole
 
     @property
     def rows_per_group(self):
@@ -73,10 +74,11 @@ class ResultFile:
     name: str
     command: str
     device: str
-    note: str
+    notes: list  # sentences about the whole file
     rows: list
     layers: list  # rows of bench/layer.py as they are
     schedules: list  # what cadre schedule writes
+    answers: list = dataclasses.field(default_factory=list)  # cadre compare's, in sentences
     copy_tb_per_s: float | None = None
 
 
@@ -105,7 +107,11 @@ def read(name):
 
 def _file_of(name, document, results, is_layers):
     device = _device(document)
-    file = ResultFile(name, document.get("command", "not recorded"), device, document.get("note", ""), [], [], [])
+    notes = [note for note in (document.get("note"), *document.get("notes", ())) if note]
+    if isinstance(document.get("left_out"), dict):
+        notes += [f"Not measured, {what}: {reason}." for what, reason in document["left_out"].items()]
+    file = ResultFile(name, document.get("command", "not recorded"), device, notes, [], [], [])
+    file.answers += [str(answer) for answer in document.get("answers", ())]
     for row in results:
         if is_layers:
             file.layers.append(row)
@@ -147,6 +153,7 @@ def _row(name, device, row):
     shape = row.get("shape") or row.get("label") or (f"{row['rows_per_group']} rows" if "rows_per_group" in row else "")
     condition = row.get("condition") or ("in turn" if row.get("machine_limits") or "CPUs" in device else "mixed")
     front = f", {row['front']}" if "front" in row else ""
+    rivals = row.get("rivals") or {}
     return Row(
         file=name,
         device=device,
@@ -168,7 +175,8 @@ def _row(name, device, row):
         weights_tb_per_s=row.get("weights_tb_per_s"),
         limits=row.get("machine_limits"),
         kernel=row.get("kernel", ""),
-        rivals={rival: _seconds(entry) for rival, entry in (row.get("rivals") or {}).items()},
+        rivals={rival: _seconds(entry) for rival, entry in rivals.items()},
+        estimated=frozenset(name for name, entry in rivals.items() if isinstance(entry, dict) and entry.get("estimated")),
     )
 
 
