@@ -107,3 +107,36 @@ TE_MOE_UNPERMUTE = [
     ("probs", None),
     ("pad_offsets", None),
 ]
+
+# The same commit, transformer_engine/pytorch/cpp_extensions/gemm.py.
+TE_GENERAL_GROUPED_GEMM = [
+    ("A", REQUIRED),
+    ("B", REQUIRED),
+    ("out", REQUIRED),
+    ("quantization_params", REQUIRED),
+    ("out_dtype", REQUIRED),
+    ("layout", "TN"),
+    ("m_splits", None),
+    ("gelu", False),
+    ("grad", False),
+    ("accumulate", False),
+    ("bias", None),
+    ("use_bias", False),
+    ("use_split_accumulator", False),
+    ("D_dtype", None),
+    ("single_output", False),
+]
+TE_GENERAL_GROUPED_GEMM_FOR_GROUPED_TENSOR = [
+    ("A", REQUIRED),
+    ("B", REQUIRED),
+    ("out", REQUIRED),
+    "*",
+    ("layout", "TN"),
+    ("accumulate", False),
+    ("use_split_accumulator", False),
+    ("bias", None),
+    ("bias_scale", None),
+    ("grad", False),
+    ("alpha", None),
+    ("beta", None),
+]

@@ -24,6 +24,16 @@ FORMS = {
         [],
     ),
     "moe_unpermute": (transformer_engine.moe_unpermute, originals.TE_MOE_UNPERMUTE, []),
+    "general_grouped_gemm": (
+        transformer_engine.general_grouped_gemm,
+        originals.TE_GENERAL_GROUPED_GEMM,
+        [],
+    ),
+    "general_grouped_gemm_for_grouped_tensor": (
+        transformer_engine.general_grouped_gemm_for_grouped_tensor,
+        originals.TE_GENERAL_GROUPED_GEMM_FOR_GROUPED_TENSOR,
+        [],
+    ),
     "te.ops.GroupedLinear": (
         transformer_engine_ops.GroupedLinear,
         originals.TE_OPS_GROUPED_LINEAR,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 
 from .._errors import wrong_value
+from . import _scaled
 from ._quantize import quantize
 from ._scaled import ScaledTensor
 
@@ -72,7 +73,7 @@ def quantise_weights(recipe, weights, *, columns, transposed=False):
         result = list(result) if isinstance(result, tuple) else [result]
         made.append(result[::-1] if transposed else result)
     parts = [
-        each[0] if weights[0].dim() == 3 else _listed(each) for each in zip(*made, strict=True)
+        each[0] if weights[0].dim() == 3 else _scaled.listed(each) for each in zip(*made, strict=True)
     ]
     return Weights(parts[0], parts[1] if columns else None)
 
@@ -91,13 +92,6 @@ def as_weights(value):
     if isinstance(value, tuple) and len(value) == 2 and all(isinstance(each, ScaledTensor) for each in value):
         return Weights(*value)
     return None
-
-
-def _listed(stacks):
-    """One ScaledTensor of a list out of stacks of one matrix each."""
-    mode = stacks[0].mode
-    scales = [each.scales if mode == "tensor" else each.scales[0] for each in stacks]
-    return ScaledTensor([each.data[0] for each in stacks], scales, mode)
 
 
 class KeptWeights:

@@ -43,6 +43,13 @@ def checked(op, argument, scales):
     return scales
 
 
+def listed(stacks):
+    """One ScaledTensor of a list out of stacks of one matrix each."""
+    mode = stacks[0].mode
+    scales = [each.scales if mode == "tensor" else each.scales[0] for each in stacks]
+    return ScaledTensor([each.data[0] for each in stacks], scales, mode)
+
+
 def as_lists(arguments):
     """The same arguments for operators that take a list of the weights' scales."""
     scales = arguments.get("rhs_scales")

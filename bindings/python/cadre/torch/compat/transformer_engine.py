@@ -1,4 +1,5 @@
-"""transformer_engine.pytorch's moe_permute, moe_permute_with_probs and moe_unpermute over cadre, on any device.
+"""transformer_engine.pytorch's moe_permute, moe_permute_with_probs and moe_unpermute, and its grouped products
+(_general_grouped_gemm.py), over cadre, on any device.
 
 What moe_permute returns beside the rows (row_id_map) is for moe_unpermute alone. In the mask form it is [tokens, experts], the
 row of each choice or -1; the original packs the same into twice the width. Beyond the original: any float type, gradients of
@@ -16,6 +17,15 @@ from torch import Tensor
 from ..._errors import wrong_type, wrong_value
 from .. import _operators, _routing_autograd  # noqa: F401 (completes the operators)
 from .._errors import renamed, translated
+from ._general_grouped_gemm import general_grouped_gemm, general_grouped_gemm_for_grouped_tensor
+
+__all__ = [
+    "general_grouped_gemm",
+    "general_grouped_gemm_for_grouped_tensor",
+    "moe_permute",
+    "moe_permute_with_probs",
+    "moe_unpermute",
+]
 
 _MAP_TYPES = ("mask", "index")
 
