@@ -85,7 +85,7 @@ def test_a_layer_is_as_near_to_bf16_as_its_types_allow(device, recipe):
     for ours, theirs, band in zip(*results, bands, strict=True):
         error = (ours.double() - theirs.double()).norm() / theirs.double().norm()
         assert 0.005 < error < band
-    equal(layer.bias.grad, plain.bias.grad)
+    assert equal(layer.bias.grad, plain.bias.grad)
 
 
 @every_recipe
@@ -114,21 +114,23 @@ def test_delayed_gradients_and_main_grad_have_the_bits_of_immediate_ones(device,
         each(x, SPLITS).backward(dy)
     assert delayed.weight.grad is None and delayed.pending_wgrads == 1
     delayed.backward_dw()
-    equal(delayed.weight.grad, plain.weight.grad)
+    assert equal(delayed.weight.grad, plain.weight.grad)
     assert fused.weight.grad is None
     torch.testing.assert_close(fused.weight.main_grad - 2, plain.weight.grad.float(), rtol=2**-7, atol=1e-5)
     fused(x, SPLITS, is_first_microbatch=True).backward(dy)
-    equal(fused.weight.main_grad.bfloat16(), plain.weight.grad)
+    assert equal(fused.weight.main_grad.bfloat16(), plain.weight.grad)
 
 
-def test_checkpointing_gives_the_same_bits():
-    layer, x, dy = make("block_128"), rows("cpu", grad=True), rows("cpu", N)
+@every_recipe
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_gives_the_same_bits(device, recipe, reentrant):
+    layer, x, dy = make(recipe, device), rows(device, grad=True), rows(device, N)
     layer(x, SPLITS).backward(dy)
     expected = x.grad.clone(), layer.weight.grad.clone()
     x.grad = layer.weight.grad = None
-    checkpoint(layer, x, SPLITS, use_reentrant=False).backward(dy)
-    equal(x.grad, expected[0])
-    equal(layer.weight.grad, expected[1])
+    checkpoint(layer, x, SPLITS, use_reentrant=reentrant).backward(dy)
+    assert equal(x.grad, expected[0])
+    assert equal(layer.weight.grad, expected[1])
 
 
 def test_buffers_of_the_caller_are_written():
@@ -138,8 +140,8 @@ def test_buffers_of_the_caller_are_written():
     out, dgrad_out = torch.zeros_like(y), torch.zeros_like(x)
     again = layer(x, SPLITS, out=out, dgrad_out=dgrad_out)
     torch.autograd.grad(again, x, dy)
-    equal(out, y.detach())
-    equal(dgrad_out, dx)
+    assert equal(out, y.detach())
+    assert equal(dgrad_out, dx)
 
 
 # Weights that stay quantised: they must never be those of other values.
@@ -190,7 +192,7 @@ def test_weights_that_changed_are_quantised_again(change, is_first_microbatch):
     change(layer)
     fresh = make("block_128")
     fresh.load_state_dict(layer.state_dict())
-    equal(layer(x, SPLITS, is_first_microbatch), fresh(x, SPLITS))
+    assert equal(layer(x, SPLITS, is_first_microbatch), fresh(x, SPLITS))
 
 
 def test_the_first_microbatch_quantises_whatever_the_counters_say():
@@ -199,7 +201,7 @@ def test_the_first_microbatch_quantises_whatever_the_counters_say():
     layer.weight.data.mul_(-1)  # no counter shows it
     fresh = make("block_128")
     fresh.load_state_dict(layer.state_dict())
-    equal(layer(x, SPLITS, is_first_microbatch=True), fresh(x, SPLITS))
+    assert equal(layer(x, SPLITS, is_first_microbatch=True), fresh(x, SPLITS))
 
 
 def test_trained_weights_of_a_process_group_are_quantised_in_every_pass(monkeypatch):
@@ -211,10 +213,24 @@ def test_trained_weights_of_a_process_group_are_quantised_in_every_pass(monkeypa
         layer.weight.mul_(-1)
     fresh = make("block_128")
     fresh.load_state_dict(layer.state_dict())
-    equal(layer(x, SPLITS), fresh(x, SPLITS))
+    assert equal(layer(x, SPLITS), fresh(x, SPLITS))
     before = kept(layer)
     layer(x, SPLITS, is_first_microbatch=False)
     assert kept(layer) is before, "the caller says that they stayed"
+
+
+def test_a_captured_graph_leaves_no_weights_behind(monkeypatch):
+    """Nothing runs while a graph is captured, so what it quantised then holds no values before its first replay."""
+    layer, x = make("block_128"), rows("cpu")
+    layer(x, SPLITS)
+    before = kept(layer)
+    monkeypatch.setattr(cadre.torch._recipes, "_is_capturing", lambda weight: True)
+    layer(x, SPLITS)
+    made = layer.quantised_weights(False, columns=True)
+    assert made is not before and kept(layer) is before
+    monkeypatch.undo()
+    layer(x, SPLITS)
+    assert kept(layer) is before
 
 
 def test_a_copy_of_a_layer_quantises_its_own_weights():
@@ -225,7 +241,7 @@ def test_a_copy_of_a_layer_quantises_its_own_weights():
         other.weight.mul_(-1)
         other.bias.zero_()
         layer.bias.zero_()
-    equal(other(x, SPLITS), -layer(x, SPLITS))
+    assert equal(other(x, SPLITS), -layer(x, SPLITS))
 
 
 # Weights that a checkpoint has in FP8.

@@ -110,7 +110,10 @@ class KeptWeights:
         stays = is_first_microbatch is not True and known is not None and known == key
         if is_first_microbatch is None and not _versions_tell(weights):
             stays = False
-        if stays and not _is_capturing(weights[0]) and (kept.columns is not None or not columns):
+        if _is_capturing(weights[0]):
+            # A graph quantises by itself, since its replays don't come by here; what it writes holds nothing before one.
+            return quantise_weights(recipe, weights, columns=columns)
+        if stays and (kept.columns is not None or not columns):
             return kept
         made = quantise_weights(recipe, weights, columns=columns)
         self._of[name] = key, made
@@ -141,5 +144,4 @@ def _is_distributed():
 
 
 def _is_capturing(weight):
-    """A graph must quantise by itself: its replays don't come by here."""
     return weight.is_cuda and torch.cuda.is_current_stream_capturing()
