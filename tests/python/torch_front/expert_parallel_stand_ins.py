@@ -85,13 +85,17 @@ def symmetric_memory_is_refused_by_name_where_it_is_missing(here):
            lambda: spread(x[mine], ids[mine], weights[mine]))  # fmt: skip
 
 
+IDS = torch.int64  #: deep_ep.topk_idx_t
+WIDTH = 16  #: a multiple of what DeepEP's kernels read at once
+
+
 class Buffer:
     """deep_ep.Buffer (dd758ca): its methods with their parameters. Each token goes to a rank once."""
 
     def get_dispatch_layout(
         self, topk_idx, num_experts, previous_event=None, async_finish=False, allocate_on_comm_stream=False
     ):
-        assert topk_idx.dtype == torch.int64
+        assert topk_idx.dtype == IDS and topk_idx.is_contiguous()
         self.ranks, self.rank, self.experts = dist.get_world_size(), dist.get_rank(), num_experts
         ranks = torch.where(topk_idx < 0, -1, topk_idx // (num_experts // self.ranks))
         in_rank = (ranks[:, :, None] == torch.arange(self.ranks)).any(1)
@@ -103,10 +107,12 @@ class Buffer:
         num_tokens_per_expert=None, topk_idx=None, topk_weights=None, expert_alignment=1, num_worst_tokens=0, config=None,
         previous_event=None, async_finish=False, allocate_on_comm_stream=False,
     ):  # fmt: skip
-        assert x.dtype == torch.bfloat16 and x.is_contiguous()
+        # EP_HOST_ASSERT and EP_DEVICE_ASSERT of csrc/legacy/buffer.hpp and csrc/kernels/legacy/intranode.cu.
+        assert x.dtype == torch.bfloat16 and x.is_contiguous() and x.shape[1] * 2 % 32 == 0
         if handle is not None:
             in_rank, sent, received, most = handle
             return self._padded(self._sent(x, in_rank, sent, received), most), None, None, None, None, None
+        assert topk_idx.is_contiguous() and topk_weights.is_contiguous() and topk_idx.shape == topk_weights.shape
         assert topk_weights.dtype == torch.float32 and num_tokens_per_rank.tolist() == is_token_in_rank.sum(0).tolist()
         sent, counts = num_tokens_per_rank.long(), torch.empty(self.ranks, dtype=torch.int64)
         dist.all_to_all_single(counts, sent)
@@ -125,7 +131,9 @@ class Buffer:
         self, x, handle, topk_weights=None, bias=None, config=None, previous_event=None, async_finish=False,
         allocate_on_comm_stream=False,
     ):  # fmt: skip
-        assert x.dtype == torch.bfloat16 and bias is None
+        in_rank, sent, received, most = handle
+        assert x.dtype == torch.bfloat16 and bias is None and x.is_contiguous() and len(x) == (most or sum(received))
+        assert topk_weights is None or (topk_weights.is_contiguous() and topk_weights.dtype == torch.float32)
         return self._returned(x, handle).bfloat16(), None if topk_weights is None else self._returned(topk_weights, handle), None
 
     def _sent(self, tensor, in_rank, sent, received):
@@ -150,8 +158,10 @@ class Buffer:
 def deep_ep_s_buffer_brings_tokens_to_experts_and_sums_back(here):
     for most in (0, here.ranks * TOKENS + 3):
         exchange = ep.DeepEP(E, Buffer(), num_worst_tokens=most)
-        x, ids, weights, dout, mine = call(here, dtype=torch.bfloat16)
-        weights, w = weights.float(), torch.randn(E, H, H).bfloat16()
+        _, ids, weights, _, mine = call(here, dtype=torch.bfloat16)
+        x, dout = torch.randn(2, len(ids), WIDTH).bfloat16()
+        ids, weights = ids.T.contiguous().T, weights.float().T.contiguous().T  # DeepEP takes no gaps
+        w = torch.randn(E, WIDTH, WIDTH).bfloat16()
         a, b, c = (each.clone().requires_grad_() for each in
                    (x[mine], weights[mine], w[here.rank * (E // here.ranks) :][: E // here.ranks]))  # fmt: skip
         rows, sizes, handle = exchange.dispatch(a, ids[mine], b)
@@ -176,4 +186,8 @@ def what_deep_ep_cannot_take_is_named(here):
     exchange = ep.DeepEP(E, Buffer())
     x, ids, weights, _, mine = call(here)
     raises(TypeError, "x.dtype = torch.float32, expected torch.bfloat16", lambda: exchange.dispatch(x[mine], ids[mine]))
+    narrow = x[mine].bfloat16()
+    raises(ValueError, r"x.shape\[1\] = 12, expected a multiple of 16", lambda: exchange.dispatch(narrow, ids[mine]))
+    wide, many = torch.zeros(TOKENS, WIDTH).bfloat16(), torch.zeros(TOKENS, 33, dtype=torch.int64)
+    raises(ValueError, r"expert_ids.shape\[1\] = 33, expected 32 at most", lambda: exchange.dispatch(wide, many))
     raises(ValueError, "exchange = .*DeepEP object", lambda: ep.ExpertParallelMLP(E, H, H, exchange=exchange))

@@ -5,6 +5,7 @@ Written to the signatures of deep_ep.Buffer (dd758ca, July 2026), and not run wi
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,15 @@ from ..._errors import wrong_type, wrong_value
 from .._routing import Routing, combine, permute, route
 from . import _agreement
 from ._exchange import Dispatched
+
+
+#: hidden_int4 % 2 == 0 and num_topk <= 32 in csrc/kernels/legacy/intranode.cu.
+_WIDTH, _MOST_CHOICES = 16, 32
+
+
+def _ids_dtype():
+    """topk_idx_t: a build of DeepEP may have 32 bits."""
+    return getattr(sys.modules.get("deep_ep"), "topk_idx_t", torch.int64)
 
 
 class _Handle(NamedTuple):
@@ -57,10 +67,17 @@ class DeepEP:
                 raise wrong_value(self.op, f"{name}.shape", list(each.shape), "two dimensions")
         if x.dtype != torch.bfloat16:
             raise TypeError(f"{self.op}: x.dtype = {x.dtype}, expected torch.bfloat16: DeepEP sends no other")
+        # What DeepEP asserts instead: in its kernels, where it ends the process.
+        if x.shape[1] % _WIDTH:
+            raise wrong_value(self.op, "x.shape[1]", x.shape[1], f"a multiple of {_WIDTH}: DeepEP sends halves of 16 bytes")
+        if expert_ids.shape[1] > _MOST_CHOICES:
+            raise wrong_value(self.op, "expert_ids.shape[1]", expert_ids.shape[1], f"{_MOST_CHOICES} at most, for DeepEP")
         exists = (expert_ids >= 0) & (expert_ids < self.num_experts)
-        ids = torch.where(exists, expert_ids, -1).long()
+        ids = torch.where(exists, expert_ids, -1).to(_ids_dtype())
         wide = torch.ones_like(ids, dtype=torch.float32) if weights is None else weights.float()
-        received, local_weights, local_ids, sent = _Dispatch.apply(self, x.contiguous(), ids, wide)
+        # It wants them without gaps, which torch.where and a transposed input don't promise.
+        packed = x.contiguous(), ids.contiguous(), wide.contiguous()
+        received, local_weights, local_ids, sent = _Dispatch.apply(self, *packed)
         local = route(local_ids, self.local_experts)
         return Dispatched(permute(received, local), local.group_sizes, _Handle(local, local_weights, sent.handle))
 
