@@ -351,6 +351,7 @@ def bad_arguments_are_named_on_every_rank(here):
     raises(TypeError, "group is a str, expected a ProcessGroup", lambda: make(group="world"))
     raises(ValueError, "chunks = 0", lambda: make(chunks=0))
     raises(ValueError, "delay_wgrad_compute = True", lambda: make(delay_wgrad_compute=True))
+    raises(ValueError, "recipe = 'row', expected None: it is not", lambda: make(recipe="row", dtype=torch.bfloat16))
     spread = make()
     raises(ValueError, r"x.shape\[1\] = 5, expected hidden_size = 12",
            lambda: spread(torch.randn(3, 5), torch.zeros(3, 1).int()))  # fmt: skip

@@ -32,7 +32,7 @@ class ExpertParallelMLP(GroupedMLP):
     adds up a weight's gradient in as many parts. The parameters are those of this rank's experts: DTensors sharded over the
     mesh if a DeviceMesh is given. A seed gives them the values that GroupedMLP's have in one process.
 
-    The other arguments are GroupedMLP's. fuse_wgrad_accumulation and delay_wgrad_compute are not supported.
+    The other arguments are GroupedMLP's; of those fuse_wgrad_accumulation, delay_wgrad_compute and recipe are refused.
     """
 
     def __init__(
@@ -90,6 +90,8 @@ class ExpertParallelMLP(GroupedMLP):
         for name in ("fuse_wgrad_accumulation", "delay_wgrad_compute"):
             if getattr(self, name):
                 raise wrong_value(_OP, name, True, "False: it is not supported over an exchange")
+        if self.recipe is not None:
+            raise wrong_value(_OP, "recipe", repr(self.recipe.mode), "None: it is not supported over an exchange")
         if not isinstance(self.activation, Activation):
             raise wrong_value(_OP, "activation", "a function", "the name of one")
         if isinstance(chunks, bool) or not isinstance(chunks, int):
