@@ -434,9 +434,9 @@ def test_other_messages_of_grouped_tensors():
 def test_sizes_on_a_device_are_not_read_for_a_list_of_results():
     x = GroupedTensor.of_rows(torch.ones(5, 4, device="cuda"), torch.tensor([2, 3], device="cuda"))
     weights = torch.ones(2, 6, 4, device="cuda").unbind(0)
-    apart = [torch.empty(3, 6, device="cuda"), torch.empty(2, 6, device="cuda")]
+    apart = [torch.empty(3, 6, device="cuda")[:2], torch.empty(3, 6, device="cuda")]
     with pytest.raises(ValueError, match="out = matrices that lie apart, expected one matrix"):
-        general_grouped_gemm_for_grouped_tensor(weights, x, apart)
+        general_grouped_gemm_for_grouped_tensor(weights, x, apart, bias=torch.ones(2, 6, device="cuda"))
 
 
 @pytest.mark.parametrize("shown", [GroupedTensor, general_grouped_gemm, general_grouped_gemm_for_grouped_tensor])

@@ -215,8 +215,9 @@ def _run(op, A, B, out, transposes, scalars, bias, bias_scale):
     if transb and rows is not None and A.as_rows() is not None and out.placement != _structs.PACKED:
         product = _of_columns
     elif not transb and rows is not None and A.placement != _structs.PACKED:
-        alike = A.mode is not None or bias is not None or len({A.shape_of(i) for i in range(A.num_groups)}) == 1
-        product = _of_rows if alike else _grouped
+        # gmm needs weights of one shape and writes one matrix, but it alone knows a bias and FP8 rows.
+        fits = len({A.shape_of(i) for i in range(A.num_groups)}) == 1 and _whole(out) is not None
+        product = _of_rows if fits or A.mode is not None or bias is not None else _grouped
     if bias is not None and product is not _of_rows:
         expected = "None unless B is made by GroupedTensor.of_rows and layout isn't 'NT'"
         raise wrong_value(op, "bias", "given", expected)
@@ -246,9 +247,7 @@ def _of_rows(op, A, B, out, transa, transb, scalars, added):
     _row_wise(op, "B", B)
     weights, transposed = _weights(op, A, transa)
     options = {"transpose_rhs": transposed, **added, **scalars}
-    whole = out.as_rows()[0] if out.as_rows() else None
-    if whole is None and out.placement == _structs.LIST:
-        whole = operands.adjacent(out.tensors)
+    whole = _whole(out)
     if whole is not None:
         gmm(x, weights, sizes, out=whole, tail="untouched", **options)
         return
@@ -276,6 +275,13 @@ def _grouped(op, A, B, out, transa, transb, scalars, added):
     A, transa = _along(op, "A", A, transa)
     B, transb = _along(op, "B", B, not transb)
     grouped_gemm(B, A, transa=not transb, transb=transa, d=out, **scalars)
+
+
+def _whole(out):
+    """The one matrix whose rows the results are; None where they lie apart."""
+    if out.as_rows() is not None:
+        return out.as_rows()[0]
+    return operands.adjacent(out.tensors) if out.placement == _structs.LIST else None
 
 
 def _matrices(out):
