@@ -52,15 +52,16 @@ def error(ours, theirs):
 #: gradient passes up to five of them: both products' operands, and the pre-activation as it was kept. A third more for
 #: chance, since the smallest gradient here has 80 values.
 BAND = {torch.float8_e4m3fn: 0.085, torch.float8_e5m2: 0.16}
-LAYERS = [(recipe, "swiglu", on_input) for recipe in GRADIENTS for on_input in (False, True)]
-LAYERS += [("block_128", "clamped_swiglu", False), ("row", "relu2", False), ("mx", "none", True)]
+LAYERS = [(recipe, "swiglu", False, on_input) for recipe in GRADIENTS for on_input in (False, True)]
+LAYERS += [("block_128", "clamped_swiglu", False, False), ("row", "relu2", False, False), ("mx", "none", False, True)]
+LAYERS += [("block_128", "clamped_swiglu", True, False), ("row", "swiglu", True, True)]
 
 
-@pytest.mark.parametrize("recipe, activation, on_input", LAYERS)
-def test_a_layer_is_as_near_to_bf16_as_its_types_allow(device, recipe, activation, on_input):
+@pytest.mark.parametrize("recipe, activation, interleaved, on_input", LAYERS)
+def test_a_layer_is_as_near_to_bf16_as_its_types_allow(device, recipe, activation, interleaved, on_input):
     ids, given = routed(device), inputs(device, gated="glu" in activation)
     dout = torch.randn(TOKENS, H, device=device, dtype=torch.bfloat16)
-    options = {"activation": activation, "weights_on_input": on_input}
+    options = {"activation": activation, "interleaved": interleaved, "weights_on_input": on_input}
     ours, theirs = (results(each, ids, given, dout, **options) for each in (recipe, None))
     names = "out", "dx", "dweights", "dw13", "dw2", "dbias13"
     for name, mine, expected in zip(names, ours[:-1], theirs[:-1], strict=True):

@@ -78,7 +78,7 @@ def quantize(
             source_row=source_row,
             row_scale=row_scale,
             activation=fn.kind,
-            interleaved=_options.flag(op, "interleaved", interleaved),
+            interleaved=_options.flag(op, "interleaved", fn.interleaved),
             clamp=[float(each) for each in fn.clamp],
             group_sizes=sizes,
             dtype=dtype,
