@@ -21,6 +21,7 @@ from ._grouped_mlp import GroupedMLP
 from ._grouped_mm import grouped_mm
 from ._grouped_tensor import GroupedTensor
 from ._moe_mlp import moe_mlp
+from ._mxfp4 import mxfp4_weights
 from ._packed import pack_weights
 from ._quantize import amax, dequantize, quantize
 from ._routing import Routing, combine, permute, route, select_experts
@@ -44,6 +45,7 @@ __all__ = [
     "grouped_gemm",
     "grouped_mm",
     "moe_mlp",
+    "mxfp4_weights",
     "pack_weights",
     "permute",
     "quantize",
