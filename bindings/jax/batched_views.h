@@ -39,6 +39,12 @@ inline cadre_dtype dtype_of(ffi::DataType type) {
       return CADRE_U16;
     case ffi::DataType::U64:
       return CADRE_U64;
+    case ffi::DataType::F8E4M3FN:
+      return CADRE_E4M3;
+    case ffi::DataType::F8E5M2:
+      return CADRE_E5M2;
+    case ffi::DataType::F8E8M0FNU:
+      return CADRE_E8M0;
     default:
       return 0;
   }

@@ -54,12 +54,16 @@ inline int64_t host_offset(const void* value, cadre_dtype dtype) {
   }
 }
 
+inline cadre_sizes sizes_at(const Place& place, const BatchedView& sizes, int64_t index,
+                            const std::vector<int64_t>& batch) {
+  return {sizes.data_at(index, batch), sizes.dtype(), place.device, sizes.shape()[0], CADRE_SIZES};
+}
+
 /// Group sizes and group_offset of one batch entry, as every op's args have them.
 template <typename Args>
 void set_groups(const Place& place, const BatchedView& sizes, const BatchedView& offset,
                 int64_t index, const std::vector<int64_t>& batch, Args* args) {
-  args->group_sizes = {sizes.data_at(index, batch), sizes.dtype(), place.device, sizes.shape()[0],
-                       CADRE_SIZES};
+  args->group_sizes = sizes_at(place, sizes, index, batch);
   const void* value = offset.data_at(index, batch);
   if (place.device.kind == CADRE_CUDA) {
     args->group_offset_on_device = value;
@@ -105,4 +109,54 @@ inline auto on_cuda() {
   return ffi::Ffi::Bind().Ctx<ffi::PlatformStream<void*>>().Ctx<ffi::DeviceOrdinal>();
 }
 
+/// An attribute, or 0 where a handler has none of that name.
+template <typename T>
+T attribute(const ffi::Dictionary& attributes, const char* name) {
+  const auto value = attributes.get<T>(name);
+  return value.has_value() ? *value : T{};
+}
+
+/// The results of a handler but its workspace, which is the last one on CUDA.
+inline std::vector<BatchedView> results_of(const Place& place, ffi::RemainingRets results,
+                                           int64_t batch_rank) {
+  std::vector<BatchedView> views;
+  const size_t count = results.size() - (place.workspace != nullptr ? 1 : 0);
+  for (size_t i = 0; i < count; ++i) {
+    auto buffer = results.get<ffi::AnyBuffer>(i);
+    if (!buffer.has_value()) continue;
+    prefer_large_pages(place, (*buffer)->untyped_data(), (*buffer)->size_bytes());
+    views.emplace_back(**buffer, batch_rank, place.device);
+  }
+  return views;
+}
+
+/// A handler of any number of operands, results and attributes.
+using Handler = ffi::Error (*)(const Place&, ffi::RemainingArgs, ffi::RemainingRets,
+                               const ffi::Dictionary&);
+
+template <Handler handler>
+ffi::Error host(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attributes) {
+  return handler(host_place(attribute<bool>(attributes, "in_mesh")), args, rets, attributes);
+}
+
+/// The last result is the workspace.
+template <Handler handler>
+ffi::Error cuda(void* stream, int32_t ordinal, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                ffi::Dictionary attributes) {
+  const auto workspace = rets.get<ffi::AnyBuffer>(rets.size() - 1);
+  if (!workspace.has_value()) return workspace.error();
+  return handler(cuda_place(stream, ordinal, *workspace), args, rets, attributes);
+}
+
 }  // namespace cadre_jax
+
+// The symbols of cadre_jax::name. A CUDA handler only launches, so XLA may record it into a command
+// buffer.
+#define CADRE_JAX_HANDLERS(name)                                                               \
+  extern "C" CADRE_API XLA_FFI_Error* cadre_jax_##name##_cpu(XLA_FFI_CallFrame*);              \
+  extern "C" CADRE_API XLA_FFI_Error* cadre_jax_##name##_cuda(XLA_FFI_CallFrame*);             \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_##name##_cpu, cadre_jax::host<cadre_jax::name>,      \
+                                cadre_jax::on_host().RemainingArgs().RemainingRets().Attrs()); \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_##name##_cuda, cadre_jax::cuda<cadre_jax::name>,     \
+                                cadre_jax::on_cuda().RemainingArgs().RemainingRets().Attrs(),  \
+                                {xla::ffi::Traits::kCmdBufferCompatible})

@@ -16,32 +16,12 @@ enum Given : int64_t { kRouting = 1, kWeights = 2, kBias13 = 4, kBias2 = 8 };
 /// Gradients, as bits of the attribute `wanted`; results in this order.
 enum Wanted : int64_t { kX = 1, kRouter = 2, kW13 = 4, kW2 = 8, kOfBias13 = 16, kOfBias2 = 32 };
 
-/// An attribute, or 0 where a handler has none of that name.
-template <typename T>
-T attribute(const ffi::Dictionary& attributes, const char* name) {
-  const auto value = attributes.get<T>(name);
-  return value.has_value() ? *value : T{};
-}
-
-/// The results of a handler but its workspace.
-std::vector<BatchedView> results_of(const Place& place, ffi::RemainingRets results, size_t count,
-                                    int64_t batch_rank) {
-  std::vector<BatchedView> views;
-  for (size_t i = 0; i < count; ++i) {
-    auto buffer = results.get<ffi::AnyBuffer>(i);
-    if (!buffer.has_value()) continue;
-    prefer_large_pages(place, (*buffer)->untyped_data(), (*buffer)->size_bytes());
-    views.emplace_back(**buffer, batch_rank, place.device);
-  }
-  return views;
-}
-
 /// expert_ids [t, top_k] -> group_sizes [num_experts], source_row [t * top_k], slot_row [t, top_k]
 ffi::Error route(const Place& place, ffi::RemainingArgs args, ffi::RemainingRets rets,
                  const ffi::Dictionary& attributes) {
   const auto batch_rank = attribute<int64_t>(attributes, "batch_rank");
   const Operands operands(args, batch_rank, place.device);
-  const std::vector<BatchedView> results = results_of(place, rets, 3, batch_rank);
+  const std::vector<BatchedView> results = results_of(place, rets, batch_rank);
   const cadre_call_options options = options_for(place, 0);
   const std::vector<int64_t>& batch = results[0].batch();
   return for_each_entry(place, batch, [&](int64_t index) {
@@ -129,8 +109,7 @@ ffi::Error moe_mlp(const Place& place, ffi::RemainingArgs args, ffi::RemainingRe
   const auto batch_rank = attribute<int64_t>(attributes, "batch_rank");
   const Operands operands(args, batch_rank, place.device);
   const bool keeps_preact = attribute<bool>(attributes, "keeps_preact");
-  const std::vector<BatchedView> results =
-      results_of(place, rets, keeps_preact ? 2 : 1, batch_rank);
+  const std::vector<BatchedView> results = results_of(place, rets, batch_rank);
   const cadre_call_options options =
       options_for(place, attribute<int64_t>(attributes, "precision"));
   const std::vector<int64_t>& batch = results[0].batch();
@@ -148,8 +127,7 @@ ffi::Error moe_mlp_grad(const Place& place, ffi::RemainingArgs args, ffi::Remain
   const auto batch_rank = attribute<int64_t>(attributes, "batch_rank");
   const Operands operands(args, batch_rank, place.device);
   const auto wanted = attribute<int64_t>(attributes, "wanted");
-  const size_t num_results = rets.size() - (place.workspace != nullptr ? 1 : 0);
-  const std::vector<BatchedView> results = results_of(place, rets, num_results, batch_rank);
+  const std::vector<BatchedView> results = results_of(place, rets, batch_rank);
   const cadre_call_options options =
       options_for(place, attribute<int64_t>(attributes, "precision"));
   const std::vector<int64_t>& batch = results[0].batch();
@@ -168,36 +146,9 @@ ffi::Error moe_mlp_grad(const Place& place, ffi::RemainingArgs args, ffi::Remain
   });
 }
 
-using Handler = ffi::Error (*)(const Place&, ffi::RemainingArgs, ffi::RemainingRets,
-                               const ffi::Dictionary&);
-
-template <Handler handler>
-ffi::Error host(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attributes) {
-  return handler(host_place(attribute<bool>(attributes, "in_mesh")), args, rets, attributes);
-}
-
-/// The last result is the workspace.
-template <Handler handler>
-ffi::Error cuda(void* stream, int32_t ordinal, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                ffi::Dictionary attributes) {
-  const auto workspace = rets.get<ffi::AnyBuffer>(rets.size() - 1);
-  if (!workspace.has_value()) return workspace.error();
-  return handler(cuda_place(stream, ordinal, *workspace), args, rets, attributes);
-}
-
 }  // namespace
 }  // namespace cadre_jax
 
-// A CUDA handler only launches, so XLA may record it into a command buffer.
-#define CADRE_JAX_LAYER_HANDLERS(name)                                                         \
-  extern "C" CADRE_API XLA_FFI_Error* cadre_jax_##name##_cpu(XLA_FFI_CallFrame*);              \
-  extern "C" CADRE_API XLA_FFI_Error* cadre_jax_##name##_cuda(XLA_FFI_CallFrame*);             \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_##name##_cpu, cadre_jax::host<cadre_jax::name>,      \
-                                cadre_jax::on_host().RemainingArgs().RemainingRets().Attrs()); \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(cadre_jax_##name##_cuda, cadre_jax::cuda<cadre_jax::name>,     \
-                                cadre_jax::on_cuda().RemainingArgs().RemainingRets().Attrs(),  \
-                                {xla::ffi::Traits::kCmdBufferCompatible})
-
-CADRE_JAX_LAYER_HANDLERS(route);
-CADRE_JAX_LAYER_HANDLERS(moe_mlp);
-CADRE_JAX_LAYER_HANDLERS(moe_mlp_grad);
+CADRE_JAX_HANDLERS(route);
+CADRE_JAX_HANDLERS(moe_mlp);
+CADRE_JAX_HANDLERS(moe_mlp_grad);

@@ -22,6 +22,10 @@ assert_type(cadre.jax.moe_mlp(x, ids, None, w, w, activation="silu", transposed=
 assert_type(cadre.jax.grouped_mlp(x, w, w, sizes, activation=jax.nn.relu), jax.Array)
 assert_type(cadre.jax.megablox.gmm(x, w, sizes, existing_out=x), jax.Array)
 assert_type(cadre.jax.ejkernel.grouped_matmul(x, w, sizes), jax.Array)
+scaled = cadre.jax.ScaledArray(x, x, "row", columns=False)
+quantised = cadre.jax.quantize(x, "block_128", sizes, dtype=jnp.float8_e5m2, columns=True)
+assert_type(cadre.jax.dequantize(scaled, sizes, num_rows=6, out_dtype=jnp.float32), jax.Array)
+assert_type(cadre.jax.amax(x, "mx"), jax.Array)
 spread = cadre.jax.expert_parallel.moe_mlp(x, ids, None, w, w, axis_name="expert", exchange="ragged")
 cadre.jax.register()
 cadre.jax.check()
@@ -31,4 +35,6 @@ cadre.jax.tgmm(x, x, sizes, num_groups="3")  # type: ignore
 cadre.jax.ragged_dot(x, w, sizes, fuse_gateup_activation="swish")  # type: ignore
 cadre.jax.moe_mlp(x, ids, None, w, w, activation="swish")  # type: ignore
 cadre.jax.grouped_mlp(x, w, w, sizes, activation="silu")  # type: ignore
+cadre.jax.quantize(x, "block")  # type: ignore
+cadre.jax.dequantize(x)  # type: ignore
 cadre.jax.expert_parallel.moe_mlp(x, ids, None, w, w)  # type: ignore  # no axis_name

@@ -65,7 +65,7 @@ def quantize(
     scale_code = _structs.E8M0 if mode == "mx" else _structs.F32
     if scale_dtype is not None:
         scale_code = _code_of(op, "scale_dtype", scale_dtype, _dtypes.SCALES)
-    mode_code = _mode_of(op, mode)
+    mode_code = _scaled.mode_of(op, mode)
     if not (_options.flag(op, "rows", rows) or _options.flag(op, "columns", columns)):
         raise wrong_value(op, "rows", rows, "True, or columns = True")
 
@@ -94,17 +94,16 @@ def quantize(
     args.amax_floor = amax_floor
     results = []
     if rows:
-        scale_shape = _scale_shape(mode_code, shape)
+        scale_shape = _scaled.scale_shape(mode_code, shape)
         made = _new(code, shape, scale_code, scale_shape, mode)
         args.rows, args.rows_scales = _references(op, "rows", made)
         results.append(made)
     if columns and weights:
         turned = (shape[0], shape[2], shape[1])
-        made = _new(code, turned, scale_code, _scale_shape(mode_code, turned), mode)
+        made = _new(code, turned, scale_code, _scaled.scale_shape(mode_code, turned), mode)
     elif columns:
-        capacity = _blocks_at_most(shape[0], num_groups, _scaled.COLUMN_ALIGNMENT) * _scaled.COLUMN_ALIGNMENT
-        scale_shape = _column_scale_shape(mode_code, shape, num_groups)
-        made = _new(code, (shape[1], capacity), scale_code, scale_shape, mode, columns=True)
+        copy_shape, scale_shape = _scaled.column_shapes(mode_code, shape, num_groups)
+        made = _new(code, copy_shape, scale_code, scale_shape, mode, columns=True)
     if columns:
         args.columns, args.columns_scales = _references(op, "columns", made)
         results.append(made)
@@ -163,8 +162,8 @@ def amax(x: Array, mode: ScaleMode, group_sizes: Sizes | None = None) -> NDArray
     view = _views.tensor(op, "x", x, _PLAIN)
     if view.rank != 3:
         _views.needs_rank(op, "x", view, 2, "[m, k] or [g, n, k]")
-    mode_code = _mode_of(op, mode)
-    out = numpy.empty(_scale_shape(mode_code, _views.shape_of(view)), numpy.float32)
+    mode_code = _scaled.mode_of(op, mode)
+    out = numpy.empty(_scaled.scale_shape(mode_code, _views.shape_of(view)), numpy.float32)
     out_view = _views.tensor(op, "out", out)
     args = new(_structs.AmaxArgs)
     args.x, args.mode, args.out = pointer(view), mode_code, pointer(out_view)
@@ -203,41 +202,3 @@ def _code_of(op, argument, dtype, codes):
     if code not in codes:
         raise TypeError(f"{op}: {argument} = {dtype!r}, expected {_dtypes.numpy_names(codes)}")
     return code
-
-
-def _mode_of(op, mode):
-    if mode not in _scaled.MODES:
-        raise wrong_value(op, "mode", repr(mode), " or ".join(map(repr, _scaled.MODES)))
-    return _scaled.MODES[mode]
-
-
-def _blocks(size, block):
-    return -(-size // block)
-
-
-def _blocks_at_most(m, num_groups, block):
-    """How many blocks m rows in these groups may need: each group that has rows begins with a new one."""
-    return (m + min(m, num_groups) * (block - 1)) // block
-
-
-def _scale_shape(mode, shape):
-    """The scales of rows [m, k] or weights [g, n, k], along the last dim."""
-    if mode == _structs.SCALE_MODES["tensor"]:
-        return (shape[0],) if len(shape) == 3 else (1,)
-    if mode == _structs.SCALE_MODES["row"]:
-        return shape[:-1]
-    block = _scaled.BLOCKS[mode]
-    inner = _blocks(shape[-1], block)
-    if len(shape) == 3 and mode == _structs.SCALE_MODES["block_128"]:
-        return (shape[0], _blocks(shape[1], block), inner)
-    return (*shape[:-1], inner)
-
-
-def _column_scale_shape(mode, shape, num_groups):
-    """Of the column-wise copy of rows [m, k]."""
-    if mode == _structs.SCALE_MODES["tensor"]:
-        return (1,)
-    if mode == _structs.SCALE_MODES["row"]:
-        return (num_groups, shape[1])
-    block = _scaled.BLOCKS[mode]
-    return (_blocks_at_most(shape[0], num_groups, block), shape[1])

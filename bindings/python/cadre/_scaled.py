@@ -44,10 +44,52 @@ class ScaledTensor:
         self.data, self.scales, self.mode, self.columns = data, scales, mode, columns
 
     def __repr__(self) -> str:
-        shape = getattr(self.data, "shape", None)
-        what = f"{len(self.data)} matrices" if shape is None else f"shape={tuple(shape)}"
+        listed = isinstance(self.data, (list, tuple))
+        what = f"{len(self.data)} matrices" if listed else f"shape={tuple(getattr(self.data, 'shape', ()))}"
         copy = ", columns=True" if self.columns else ""
-        return f"ScaledTensor({what}, mode={self.mode!r}{copy})"
+        return f"{type(self).__name__}({what}, mode={self.mode!r}{copy})"
+
+
+def mode_of(op, mode):
+    """The code of a mode's name."""
+    if not isinstance(mode, str) or mode not in MODES:
+        raise wrong_value(op, "mode", repr(mode), " or ".join(map(repr, MODES)))
+    return MODES[mode]
+
+
+def _blocks(size, block):
+    return -(-size // block)
+
+
+def _blocks_at_most(m, num_groups, block):
+    """How many blocks m rows in these groups may need: each group that has rows begins with a new one."""
+    whole = isinstance(m, int) and isinstance(num_groups, int)  # JAX has dims that are known later
+    groups_with_rows = min(m, num_groups) if whole else num_groups
+    return (m + groups_with_rows * (block - 1)) // block
+
+
+def scale_shape(mode, shape):
+    """The scales of rows [m, k] or weights [g, n, k], along the last dim."""
+    if mode == MODES["tensor"]:
+        return (shape[0],) if len(shape) == 3 else (1,)
+    if mode == MODES["row"]:
+        return tuple(shape[:-1])
+    block = BLOCKS[mode]
+    inner = _blocks(shape[-1], block)
+    if len(shape) == 3 and mode == MODES["block_128"]:
+        return (shape[0], _blocks(shape[1], block), inner)
+    return (*shape[:-1], inner)
+
+
+def column_shapes(mode, shape, num_groups):
+    """The data and the scales of the column-wise copy of rows [m, k] that has room for any sizes."""
+    m, k = shape
+    data = (k, _blocks_at_most(m, num_groups, COLUMN_ALIGNMENT) * COLUMN_ALIGNMENT)
+    if mode == MODES["tensor"]:
+        return data, (1,)
+    if mode == MODES["row"]:
+        return data, (num_groups, k)
+    return data, (_blocks_at_most(m, num_groups, BLOCKS[mode]), k)
 
 
 def is_copy(value):

@@ -172,19 +172,26 @@ def _may_be_below(local, total):
     return symbolic or local < total
 
 
+def count(op, name, value):
+    """A dim: an integer that is known while the call is traced, or a symbolic one."""
+    if export.is_symbolic_dim(value):
+        return value
+    try:
+        value = operator.index(value)
+    except TypeError as error:
+        raise TypeError(
+            f"{op}: {name} = {value}, expected an integer known at trace time"
+        ) from error
+    if value < 0:
+        raise ValueError(f"{op}: {name} = {value}, expected 0 or more")
+    return value
+
+
 def num_groups(op, name, value, total, sharded):
     """How many groups a result has: as many as there are sizes, or fewer where a group_offset says which are meant."""
     if value is None:
         return total
-    if not export.is_symbolic_dim(value):
-        try:
-            value = operator.index(value)
-        except TypeError as error:
-            raise TypeError(
-                f"{op}: {name} = {value}, expected an integer known at trace time"
-            ) from error
-        if value < 0:
-            raise ValueError(f"{op}: {name} = {value}, expected 0 or more")
+    value = count(op, name, value)
     if value == total or (sharded and _may_be_below(value, total)):
         return value
     expected = "at most" if sharded else "without a group_offset exactly"

@@ -12,7 +12,11 @@ from .. import _library, _shims
 
 OLDEST_JAX = (0, 10)
 
-_TARGETS = ("gmm", "tgmm", "bias_grad", "route", "moe_mlp", "moe_mlp_grad")
+_TARGETS = (
+    *("gmm", "tgmm", "bias_grad"),
+    *("route", "moe_mlp", "moe_mlp_grad"),
+    *("quantize", "dequantize", "amax", "scaled_gmm", "scaled_tgmm"),
+)
 _lock = threading.Lock()
 
 
@@ -26,7 +30,7 @@ def shim():
         )
     return _shims.Shim(
         name="jax",
-        sources=("handlers.cc", "layer_handlers.cc", "runtime.cc"),
+        sources=("handlers.cc", "layer_handlers.cc", "runtime.cc", "scaled_handlers.cc"),
         headers=("batched_views.h", "handler_call.h", "runtime.h"),
         framework=f"jaxlib-{jax.lib.__version__}",
         flags=(f"-isystem{jax.ffi.include_dir()}",),

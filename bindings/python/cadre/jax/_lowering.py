@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import mlir
 
@@ -21,20 +22,39 @@ def _in_mesh(avals):
     return any(manual in aval.sharding.mesh.axis_types for aval in avals)
 
 
-def _lower_cpu(name, attributes, context, *operands, **params):
+def _lower_cpu(name, attributes, context, *operands, zeroed=(), **params):
     _handlers.register()
     attributes = _typed(attributes(params)) | {"in_mesh": _in_mesh(context.avals_in)}
-    return jax.ffi.ffi_lowering(name)(context, *operands, **attributes)
+    return _call(name, context, operands, zeroed, attributes)
 
 
-def _lower_cuda(name, attributes, context, *operands, **params):
+def _lower_cuda(name, attributes, context, *operands, zeroed=(), **params):
     """The handler's last result is its workspace, so that XLA owns that memory too."""
     _handlers.register()
     size = _workspace.size_bytes(name, context.avals_in, context.avals_out, params)
     workspace = jax.core.ShapedArray((size,), np.uint8)
     with_workspace = context.replace(avals_out=[*context.avals_out, workspace])
-    lowering = jax.ffi.ffi_lowering(name)
-    return lowering(with_workspace, *operands, **_typed(attributes(params)))[:-1]
+    return _call(name, with_workspace, operands, zeroed, _typed(attributes(params)))[:-1]
+
+
+def _zero_bits(aval):
+    """e8m0 has no zero: of its own zeros would be NaN."""
+    if aval.dtype.itemsize != 1:
+        return jnp.zeros(aval.shape, aval.dtype)
+    return jax.lax.bitcast_convert_type(jnp.zeros(aval.shape, jnp.uint8), aval.dtype)
+
+
+def _call(name, context, operands, zeroed, attributes):
+    """`zeroed`: results that begin as zeros. They are operands, too, behind all others, in the same memory."""
+    begin = [context.avals_out[i] for i in zeroed]
+    made = []
+    for aval in begin:
+        zeros = mlir.lower_fun(functools.partial(_zero_bits, aval), multiple_results=False)
+        made += zeros(context.replace(avals_in=[], avals_out=[aval]))
+    aliases = {len(operands) + i: result for i, result in enumerate(zeroed)}
+    lowering = jax.ffi.ffi_lowering(name, operand_output_aliases=aliases)
+    with_zeros = context.replace(avals_in=[*context.avals_in, *begin])
+    return lowering(with_zeros, *operands, *made, **attributes)
 
 
 def has_handler(arrays, result):
@@ -73,4 +93,20 @@ def register_composed(primitive, composed, attributes=None):
         return
     for platform, by_handler in (("cpu", _lower_cpu), ("cuda", _lower_cuda)):
         lower = functools.partial(by_handler, primitive.name, attributes)
+        mlir.register_lowering(primitive, lower, platform=platform)
+
+
+def register_handler(primitive, op, attributes, zeroed):
+    """A primitive that is a handler alone. `zeroed`: which results begin as zeros, from the parameters."""
+
+    def refuse(context, *_, **__):
+        platforms = ", ".join(context.module_context.platforms)
+        raise NotImplementedError(f"{op}: the platform is {platforms}, expected cpu or cuda")
+
+    mlir.register_lowering(primitive, refuse)
+    for platform, by_handler in (("cpu", _lower_cpu), ("cuda", _lower_cuda)):
+
+        def lower(context, *operands, by_handler=by_handler, **params):
+            return by_handler(primitive.name, attributes, context, *operands, zeroed=zeroed(params), **params)
+
         mlir.register_lowering(primitive, lower, platform=platform)

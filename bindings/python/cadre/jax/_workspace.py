@@ -1,9 +1,12 @@
-"""How much device workspace a CUDA call needs, asked of libcadre while the call is lowered."""
+"""Calls as libcadre would see them, of abstract values: how much device workspace a CUDA call needs, asked while it is lowered,
+and whether the library takes what was given, asked while an FP8 call is traced."""
 
 import ctypes
 import math
 
-from .. import _dtypes, _library, _structs
+import numpy
+
+from .. import _dtypes, _library, _scaled, _structs
 
 # Only shapes, types and alignment matter: addresses far apart, so that nothing seems to overlap.
 _FIRST_ADDRESS = 1 << 46
@@ -16,6 +19,16 @@ def size_bytes(name, operands, results, params):
     """The largest workspace of any batch entry, at least 1."""
     extents = symbolic_extents((*operands, *results), params["batch_rank"])
     return max(1, *(_size(name, operands, results, params, extent) for extent in extents))
+
+
+def check(name, operands, results, params):
+    """Raises what libcadre has to say about these shapes and types. Of symbolic ones it is asked when the call runs."""
+    if _is_whole(*operands, *results):
+        _size(name, operands, results, params, 0, on_host=True)
+
+
+def _is_whole(*avals):
+    return all(isinstance(dim, int) for aval in avals for dim in aval.shape)
 
 
 def symbolic_extents(avals, batch_rank):
@@ -34,8 +47,8 @@ def _dims(aval, batch_rank, symbolic_extent):
     return [dim if isinstance(dim, int) else symbolic_extent for dim in aval.shape[batch_rank:]]
 
 
-def _size(name, operands, results, params, extent):
-    views = _Views(params["batch_rank"], extent)
+def _size(name, operands, results, params, extent, on_host=False):
+    views = _Views(params["batch_rank"], extent, on_host)
     fill = {
         "cadre_gmm": _gmm,
         "cadre_tgmm": _tgmm,
@@ -43,6 +56,11 @@ def _size(name, operands, results, params, extent):
         "cadre_route": _route,
         "cadre_moe_mlp": _moe_mlp,
         "cadre_moe_mlp_grad": _moe_mlp_grad,
+        "cadre_quantize": _quantize,
+        "cadre_dequantize": _dequantize,
+        "cadre_amax": _amax,
+        "cadre_scaled_gmm": _scaled_gmm,
+        "cadre_scaled_tgmm": _scaled_tgmm,
     }[name]
     args, function_name = fill(views, operands, results, params)
     size = ctypes.c_size_t()
@@ -127,22 +145,78 @@ def _moe_mlp_grad(views, operands, results, params):
     return args, "cadre_moe_mlp_backward"
 
 
-class _Views:
-    """C views of abstract values; keeps what the args point to alive."""
+def _quantize(views, operands, results, params):
+    args = _library.new(_structs.QuantizeArgs)
+    x, *sizes = operands
+    args.x = views.pointer(x)
+    views.set_sizes(args, *sizes)
+    args.power_of_two, args.amax_floor = params["power_of_two"], params["amax_floor"]
+    results = list(results)
+    if params["rows"]:
+        args.rows, args.rows_scales = views.scaled(*results[:2], params["mode"])
+    if params["columns"]:
+        rows = (x, *sizes) if len(x.shape) == params["batch_rank"] + 2 else None
+        args.columns, args.columns_scales = views.scaled(*results[-2:], params["mode"], copy_of=rows)
+    return args, "cadre_quantize"
 
-    def __init__(self, batch_rank, symbolic_extent):
+
+def _dequantize(views, operands, results, params):
+    args = _library.new(_structs.DequantizeArgs)
+    x, scales, *sizes = operands
+    rows = (results[0], *sizes) if params["columns"] else None
+    args.x, args.x_scales = views.scaled(x, scales, params["mode"], copy_of=rows)
+    args.x_columns = params["columns"]
+    views.set_sizes(args, *sizes)
+    args.out = views.pointer(results[0])
+    return args, "cadre_dequantize"
+
+
+def _amax(views, operands, results, params):
+    args = _library.new(_structs.AmaxArgs)
+    x, *sizes = operands
+    args.x, args.out, args.mode = views.pointer(x), views.pointer(results[0]), params["mode"]
+    views.set_sizes(args, *sizes)
+    return args, "cadre_amax"
+
+
+def _scaled_gmm(views, operands, results, params):
+    lhs, lhs_scales, rhs, rhs_scales, *rest = operands
+    args, function = _gmm(views, (lhs, rhs, *rest), results, params)
+    turned = not params["transpose_rhs"]
+    _, args.lhs_scales = views.scaled(lhs, lhs_scales, params["lhs_mode"])
+    _, args.rhs_scales = views.scaled(rhs, rhs_scales, params["rhs_mode"], turned=turned)
+    return args, function
+
+
+def _scaled_tgmm(views, operands, results, params):
+    lhs, lhs_scales, rhs, rhs_scales, *rest = operands
+    args, function = _tgmm(views, (lhs, rhs, *rest), results, params)
+    args.lhs_scales = views.scales(lhs_scales, params["lhs_mode"])
+    args.rhs_scales = views.scales(rhs_scales, params["rhs_mode"])
+    args.lhs_columns, args.rhs_columns = params["lhs_columns"], params["rhs_columns"]
+    return args, function
+
+
+class _Views:
+    """C views of abstract values; keeps what the args point to alive. On the host sizes are zeros, for the library reads them."""
+
+    def __init__(self, batch_rank, symbolic_extent, on_host):
         self._batch_rank = batch_rank
         self._symbolic_extent = symbolic_extent
+        self._on_host = on_host
         self._address = _FIRST_ADDRESS
         self._kept = []
 
-    def tensor(self, aval):
-        dims = _dims(aval, self._batch_rank, self._symbolic_extent)
+    def dims(self, aval):
+        return _dims(aval, self._batch_rank, self._symbolic_extent)
+
+    def tensor(self, aval, dims=None):
+        dims = self.dims(aval) if dims is None else dims
         view = _structs.Tensor()
         view.data = self._address
         self._address += _ADDRESS_STEP
         view.dtype = _dtypes.code_of(aval.dtype)
-        view.device = _structs.Device(_structs.CUDA, 0)
+        view.device = _structs.Device(_structs.CPU if self._on_host else _structs.CUDA, 0)
         view.rank = len(dims)
         stride = 1
         for axis in reversed(range(len(dims))):
@@ -154,8 +228,25 @@ class _Views:
         self._kept.append(value)
         return ctypes.pointer(value)
 
-    def pointer(self, aval):
-        return self._keep(self.tensor(aval))
+    def pointer(self, aval, dims=None):
+        return self._keep(self.tensor(aval, dims))
+
+    def scales(self, aval, mode, dims=None):
+        return self._keep(_structs.Scales(mode=mode, values=self.tensor(aval, dims)))
+
+    def scaled(self, data, scales, mode, *, copy_of=None, turned=False):
+        """Pointers to data and to their scales. Where a dim is symbolic, dims of the scales follow from those of the data: of weights
+        that are `turned`, or of the rows (and sizes) that a copy was made of."""
+        dims = self.dims(data), self.dims(scales)
+        if copy_of is not None and not _is_whole(data, scales):
+            rows, *sizes = copy_of
+            dims = _scaled.column_shapes(mode, self.dims(rows), self.dims(*sizes)[0] if sizes else 1)
+        elif not _is_whole(data, scales):
+            *outer, n, k = dims[0]
+            shape = _scaled.scale_shape(mode, (*outer, k, n) if turned else dims[0])
+            blocks = len(shape) == 3 and turned
+            dims = dims[0], (shape[0], shape[2], shape[1]) if blocks else shape
+        return self.pointer(data, dims[0]), self.scales(scales, mode, dims[1])
 
     def grouped(self, aval):
         view = self.tensor(aval)
@@ -165,8 +256,19 @@ class _Views:
         view = self.tensor(aval)
         return self._keep(_library.library.cadre_grouped_vectors(ctypes.byref(view)))
 
-    def set_groups(self, args, sizes, offset):
+    def set_sizes(self, args, sizes=None):
+        """Without sizes all rows are one group."""
+        if sizes is None:
+            return
         view = self.tensor(sizes)
+        if self._on_host:
+            zeros = numpy.zeros(view.shape[0], sizes.dtype)
+            self._kept.append(zeros)
+            view.data = zeros.ctypes.data
         args.group_sizes = _structs.Sizes(view.data, view.dtype, view.device, view.shape[0])
-        args.group_offset_on_device = self.tensor(offset).data
-        args.group_offset_dtype = _dtypes.code_of(offset.dtype)
+
+    def set_groups(self, args, sizes, offset):
+        self.set_sizes(args, sizes)
+        if not self._on_host:
+            args.group_offset_on_device = self.tensor(offset).data
+            args.group_offset_dtype = _dtypes.code_of(offset.dtype)
