@@ -36,5 +36,11 @@ def wrong_type(op, argument, received, expected):
     return TypeError(f"{op}: {argument} is {_with_article(name)}, expected {expected}")
 
 
+def renamed(error, words):
+    """The same exception in the caller's words. `words`: from those of the op that raised it to those of the call."""
+    pattern = re.compile(rf"\b({'|'.join(map(re.escape, words))})\b")
+    return type(error)(pattern.sub(lambda word: words[word.group()], str(error)))
+
+
 def _with_article(name):
     return ("an " if name[:1].lower() in "aeiou" else "a ") + name

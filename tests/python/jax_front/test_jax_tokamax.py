@@ -69,23 +69,53 @@ def test_general_dimension_numbers_inside_tokamax(name):
     oracle.close(call(OURS), oracle.on_host(call)(THEIRS), TOLERANCE)
 
 
-@pytest.mark.parametrize("kind", ["QArray", "AsQArray"])
-@pytest.mark.parametrize("name", ["lhs", "rhs"])
-def test_quantised_operands_are_left_to_the_next_implementation(name, kind):
+def made_by_qwix(kind, array, dtype, **axes):
     qwix = pytest.importorskip("qwix")
     quantization = pytest.importorskip("tokamax._src.quantization")
-    quantize = {"QArray": qwix.quantize, "AsQArray": quantization.AsQArray}[kind]
-    operands = {"lhs": LHS, "rhs": RHS}
-    operands[name] = quantize(operands[name], jnp.int8)
-    with pytest.raises(
-        NotImplementedError, match=f"ragged_dot: {name} is a {kind}, expected an array"
-    ):
-        cj.ragged_dot(**operands, group_sizes=SIZES)
-    with pytest.raises(NotImplementedError, match=f"{name} is a {kind}"):
-        tokamax.ragged_dot(**operands, group_sizes=SIZES, implementation=OURS)
-    chain = lambda o: tokamax.ragged_dot(**o, group_sizes=SIZES, implementation=(*OURS, "xla"))
-    for call in (chain, jax.jit(chain)):
-        oracle.close(call(operands), oracle.gmm(LHS, RHS, SIZES), 0.1)
+    return {"QArray": qwix.quantize, "AsQArray": quantization.AsQArray}[kind](array, dtype, **axes)
+
+
+AXES = {
+    "one scale": ({}, {}),
+    "rows and columns": ({"channelwise_axes": (0,)}, {"channelwise_axes": (0, 2)}),
+    "along k, too": ({"channelwise_axes": (0,), "tiled_axes": {1: 2}}, {"channelwise_axes": (0,), "tiled_axes": {1: 2}}),
+}
+
+
+@pytest.mark.parametrize("axes", AXES.values(), ids=AXES)
+@pytest.mark.parametrize("dtype", ["int8", "int4", "float8_e4m3fn"])
+@pytest.mark.parametrize("kind", ["QArray", "AsQArray"])
+@pytest.mark.parametrize("names", [("lhs",), ("rhs",), ("lhs", "rhs")], ids="-".join)
+def test_quantised_operands_are_multiplied(names, kind, dtype, axes):
+    plain = {"lhs": oracle.normal(3, 9, 6, dtype="float32"), "rhs": oracle.normal(4, 3, 6, 4, dtype="float32")}
+    each = dict(zip(("lhs", "rhs"), axes))
+    operands = plain | {name: made_by_qwix(kind, plain[name], dtype, **each[name]) for name in names}
+    ours = jax.jit(lambda o: tokamax.ragged_dot(**o, group_sizes=SIZES, implementation=OURS))(operands)
+    theirs = oracle.on_host(lambda: tokamax.ragged_dot(**operands, group_sizes=SIZES, implementation=THEIRS))()
+    oracle.close(ours, theirs, TOLERANCE)
+    oracle.close(cj.gmm(**operands, group_sizes=SIZES), theirs, TOLERANCE)
+
+
+def test_a_zero_point_is_taken_and_nf4_is_left_to_the_next_implementation():
+    rhs = made_by_qwix("QArray", RHS, "int8", channelwise_axes=(0, 2), calibration_method="minmax")
+    assert rhs.zero_point is not None
+    call = lambda which: tokamax.ragged_dot(LHS, rhs, group_sizes=SIZES, implementation=which)
+    oracle.close(call(OURS), oracle.on_host(call)(THEIRS), TOLERANCE)
+    rhs = made_by_qwix("QArray", RHS, "nf4")
+    with pytest.raises(NotImplementedError, match="ragged_dot_general: rhs is quantised to nf4"):
+        call(OURS)
+    oracle.close(call((*OURS, THEIRS)), call(THEIRS), TOLERANCE)
+
+
+def test_training_beside_quantised_weights():
+    """The gradient of the activations; weights that stay quantised have none."""
+    rhs = made_by_qwix("QArray", RHS, "int8", channelwise_axes=(0, 2))
+
+    def gradient(which):
+        loss = lambda lhs: (tokamax.ragged_dot(lhs, rhs, group_sizes=SIZES, implementation=which) ** 2).sum()
+        return jax.jit(jax.grad(loss))(LHS)
+
+    oracle.close(gradient(OURS), oracle.on_host(gradient)(THEIRS), TOLERANCE)
 
 
 @pytest.mark.parametrize(

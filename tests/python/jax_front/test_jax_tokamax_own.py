@@ -1,4 +1,4 @@
-"""tokamax's own tests of ragged_dot, with cadre first in its chain of implementations; needs requirements/tokamax.txt."""
+"""tokamax's own tests of ragged_dot, with cadre as its one implementation; needs requirements/tokamax.txt."""
 
 import functools
 from unittest import mock
@@ -23,22 +23,12 @@ except ModuleNotFoundError as error:
     )
 
 
-def cadre_or_xla(*args, **options):
-    """Every call is tried with cadre first; what it leaves to the next implementation is quantised."""
-    return tokamax.ragged_dot(*args, implementation=(first, "xla"), **options)
-
-
-def first(lhs, rhs, **options):
-    try:
-        return cj.ragged_dot(lhs, rhs, **options)
-    except NotImplementedError:
-        assert not isinstance(lhs, jax.Array) or not isinstance(rhs, jax.Array)
-        raise
+cadre_alone = functools.partial(tokamax.ragged_dot, implementation=(cj.ragged_dot,))
 
 
 class RaggedDotOfCadreTest(test_base.RaggedDotTestBase):
     def __init__(self, *args):
-        super().__init__(*args, dot_fn=cadre_or_xla)
+        super().__init__(*args, dot_fn=cadre_alone)
 
     def setUp(self):
         super().setUp()
@@ -53,7 +43,7 @@ class RaggedDotOfCadreTest(test_base.RaggedDotTestBase):
         super()._test_bench(spec)
 
 
-# Most of its 240 quantised cases are xla's alone. A quick run takes every twelfth, CADRE_TEST_EXAMPLES=2 all of them.
+# A quick run of its 240 quantised cases takes every twelfth, CADRE_TEST_EXAMPLES=2 all of them.
 for number in range(240):
     if number % 12 and oracle.examples(1) == 1:
         setattr(RaggedDotOfCadreTest, f"test_quantized{number}", None)

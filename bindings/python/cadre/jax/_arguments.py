@@ -13,6 +13,8 @@ from .. import _dtypes, _options
 flag = _options.flag
 
 FLOATS = ("float64", "float32", "bfloat16", "float16")
+FP8 = ("float8_e4m3fn", "float8_e5m2")
+FP8_RESULTS = ("float32", "bfloat16", "float16")
 _OPERANDS = (*FLOATS, "int8")
 _F32_ACCURACY = (
     "DEFAULT",
@@ -75,15 +77,14 @@ def floats(op, name, value, dims):
     return array(op, name, value, dims, FLOATS)
 
 
-def refuse_quantized(op, lhs, rhs):
-    """Values with scales beside them (qwix's QArray, tokamax's AsQArray): what JAX takes apart into arrays and is no container of
-    Python's. NotImplementedError lets tokamax try its next implementation."""
-    for name, value in (("lhs", lhs), ("rhs", rhs)):
-        container = value is None or isinstance(value, (list, tuple, dict))
-        if not container and not jax.tree_util.all_leaves([value]):
-            raise NotImplementedError(
-                f"{op}: {name} is a {type(value).__name__}, expected an array that isn't quantised"
-            )
+def refuse_containers(op, name, value):
+    """What JAX takes apart into arrays and is no container of Python's: some other library's quantised values, say.
+    NotImplementedError lets tokamax try its next implementation."""
+    container = value is None or isinstance(value, (list, tuple, dict))
+    if not container and not jax.tree_util.all_leaves([value]):
+        raise NotImplementedError(
+            f"{op}: {name} is a {type(value).__name__}, expected an array, a ScaledArray or a QArray"
+        )
 
 
 def equal(op, name, received, reference, expected, error=ValueError):
@@ -205,6 +206,18 @@ def out_dtype(op, lhs, rhs, preferred):
             _dtypes.default_output(_dtypes.code_of(lhs.dtype), _dtypes.code_of(rhs.dtype))
         )
     return _preferred(op, preferred, _results({lhs.dtype.name, rhs.dtype.name}))
+
+
+def product_dtype(op, lhs, rhs, preferred):
+    """out_dtype, of FP8 data as well."""
+    if {lhs.dtype.name, rhs.dtype.name} <= set(FP8):
+        return fp8_out_dtype(op, preferred)
+    return out_dtype(op, lhs, rhs, preferred)
+
+
+def fp8_out_dtype(op, preferred):
+    """The result's type of a product of FP8 data."""
+    return _preferred(op, "bfloat16" if preferred is None else preferred, FP8_RESULTS)
 
 
 def sum_dtype(op, summed, preferred):

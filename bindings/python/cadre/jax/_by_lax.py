@@ -86,9 +86,7 @@ class _LocalRows:
 
     def groups(self):
         """[m]: the local group of each local row, and any for the others."""
-        numbers = jnp.arange(self._m, dtype=self._ends.dtype)
-        groups = jnp.searchsorted(self._ends, numbers, side="right", method="compare_all")
-        return jnp.minimum(groups, self._ends.shape[0] - 1)
+        return _groups.at(self._m, self._ends)
 
 
 def _product(lhs, rhs, sizes, numbers, accumulator, precision):

@@ -30,3 +30,16 @@ def local_rows(m, sizes, offset, num_local):
     """[m]: which rows belong to the local groups."""
     starts = local_offsets(m, sizes, offset, num_local)
     return rows_between(m, starts[0], starts[-1])
+
+
+def of_rows(m, sizes, offset, num_local):
+    """([m]: the local group of each local row, and any for the others; [m]: which rows are local)."""
+    starts = local_offsets(m, sizes, offset, num_local)
+    return at(m, starts[1:]), rows_between(m, starts[0], starts[-1])
+
+
+def at(m, ends):
+    """[m]: the group of each row, where groups end at `ends`; any for the rows behind them."""
+    rows = jnp.arange(m, dtype=ends.dtype)
+    groups = jnp.searchsorted(ends, rows, side="right", method="compare_all")
+    return jnp.minimum(groups, ends.shape[0] - 1)

@@ -15,8 +15,7 @@ from . import _arguments, _named, _scaled
 from ._scaled import ScaledArray
 from ._types import ArrayLike, DTypeLike, Sizes
 
-_PLAIN = ("float32", "bfloat16", "float16")
-_SCALES = ("float32", "float8_e8m0fnu")
+_PLAIN = _arguments.FP8_RESULTS
 
 
 @_named.scope
@@ -60,8 +59,8 @@ def quantize(
         rows=bool(rows),
         columns=bool(columns),
         mode=mode_code,
-        dtype=_dtype(op, "dtype", dtype, _scaled.FP8),
-        scale_dtype=_dtype(op, "scale_dtype", default if scale_dtype is None else scale_dtype, _SCALES),
+        dtype=_dtype(op, "dtype", dtype, _arguments.FP8),
+        scale_dtype=_dtype(op, "scale_dtype", default if scale_dtype is None else scale_dtype, _scaled.SCALES),
         power_of_two=_arguments.flag(op, "power_of_two", power_of_two),
         amax_floor=float(amax_floor),
         grouped=group_sizes is not None,

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from . import _arguments, _dimension_numbers, _named
+from . import _arguments, _dimension_numbers, _named, _ops, _qarray, _scaled
 from ._dimension_numbers import Mode
 from ._primitives import gmm_p, tgmm_p, unify
+from ._scaled import ScaledArray
 from ._types import ArrayLike, DTypeLike, Precision, Sizes
 
 # [m, k] x [g, k, n]
@@ -21,8 +22,8 @@ _PLAIN = lax.RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
 
 @_named.scope
 def ragged_dot(
-    lhs: ArrayLike,
-    rhs: ArrayLike,
+    lhs: ArrayLike | ScaledArray,
+    rhs: ArrayLike | ScaledArray,
     group_sizes: Sizes,
     precision: Precision = None,
     preferred_element_type: DTypeLike | None = None,
@@ -37,7 +38,8 @@ def ragged_dot(
 ) -> jax.Array:
     """lax.ragged_dot: lhs [m, k], rhs [g, k, n], group_sizes [g] -> [m, n]; rows behind the last group are zero.
 
-    Beyond lax: group_offset works (shape () or (1,)), vmap is complete, int8 gives int32. Types that cadre doesn't multiply are
+    Beyond lax: group_offset works (shape () or (1,)), vmap is complete, int8 gives int32, and operands may be ScaledArrays or
+    qwix's QArrays. Types that cadre doesn't multiply are
     left to lax, which says what the result is or why there is none. What tokamax passes on is accepted, so
     that the function can stand in its `implementation=(cadre.jax.ragged_dot,)`: GroupSizes, `activation` (applied before the
     result is rounded to its type), `fuse_gateup_activation` ("silu", "gelu" or "gelu_tanh", likewise: the first half of the
@@ -64,19 +66,16 @@ def ragged_dot(
             manual_axis_type=manual_axis_type,
             fuse_gateup_activation=fuse_gateup_activation,
         )
-    _arguments.refuse_quantized(op, lhs, rhs)
-    lhs, rhs = _arguments.as_array(op, "lhs", lhs), _arguments.as_array(op, "rhs", rhs)
-    _arguments.rank_is(op, "lhs", lhs, ("m", "k"), TypeError)
-    _arguments.rank_is(op, "rhs", rhs, ("g", "k", "n"), TypeError)
-    product = _Product(op, lhs, rhs, group_sizes, _PLAIN, precision, group_offset)
+    lhs, rhs = _operand(op, "lhs", lhs, ("m", "k")), _operand(op, "rhs", rhs, ("g", "k", "n"))
+    product = _product(op, lhs, rhs, group_sizes, _PLAIN, precision, group_offset)
     functions = _functions(op, fuse_gateup_activation, activation)
     return product.finished(preferred_element_type, functions, manual_axis_type, out_sharding)
 
 
 @_named.scope
 def ragged_dot_general(
-    lhs: ArrayLike,
-    rhs: ArrayLike,
+    lhs: ArrayLike | ScaledArray,
+    rhs: ArrayLike | ScaledArray,
     group_sizes: Sizes,
     ragged_dot_dimension_numbers: lax.RaggedDotDimensionNumbers,
     precision: Precision = None,
@@ -102,8 +101,8 @@ def ragged_dot_general(
     """
     del zero_initialize
     op, numbers = "ragged_dot_general", ragged_dot_dimension_numbers
-    _arguments.refuse_quantized(op, lhs, rhs)
-    product = _Product(op, lhs, rhs, group_sizes, numbers, precision, group_offset)
+    lhs, rhs = _operand(op, "lhs", lhs), _operand(op, "rhs", rhs)
+    product = _product(op, lhs, rhs, group_sizes, numbers, precision, group_offset)
     functions = _functions(op, fuse_gateup_activation, activation)
     return product.finished(preferred_element_type, functions, manual_axis_type, out_sharding)
 
@@ -156,13 +155,90 @@ def _varying_as(op, wanted, out):
     return lax.pcast(out, missing, to="varying") if missing else out
 
 
-class _Product:
+def _operand(op, name, value, dims=None):
+    """An array, a QArray or a ScaledArray."""
+    if _scaled.is_scaled(value):
+        return value
+    value = _qarray.opened(op, name, value)
+    if not _qarray.is_qarray(value):
+        _arguments.refuse_containers(op, name, value)
+        value = _arguments.as_array(op, name, value)
+    if dims is not None:
+        _arguments.rank_is(op, name, value, dims, TypeError)
+    return value
+
+
+def _product(op, lhs, rhs, group_sizes, numbers, precision, group_offset):
+    rest = group_sizes, numbers, precision, group_offset
+    if _scaled.is_scaled(lhs, rhs):
+        return _Quantised(op, lhs, rhs, *rest)
+    if not _qarray.is_qarray(lhs, rhs):
+        return _Product(op, lhs, rhs, *rest)
+    _dimension_numbers.check(op, lhs, rhs, numbers)
+    if _form(numbers) in _OF_ROWS:
+        return _Quantised(op, lhs, rhs, *rest)
+    return _Product(op, _qarray.dequantised(lhs), _qarray.dequantised(rhs), *rest)
+
+
+def _form(numbers):
+    """The lists of dims in RaggedDotDimensionNumbers: contracting, batch, ragged, group."""
+    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = numbers.dot_dimension_numbers
+    ragged, group = numbers.lhs_ragged_dimensions, numbers.rhs_group_dimensions
+    return tuple(map(tuple, (lhs_contract, rhs_contract, lhs_batch, rhs_batch, ragged, group)))
+
+
+# gmm's transpose_rhs, by the form of the numbers; and tgmm's form.
+_OF_ROWS = {((1,), (inner,), (), (), (0,), (0,)): inner == 2 for inner in (1, 2)}
+_OF_COLUMNS = ((0,), (0,), (), (), (0,), ())
+
+
+class _Finished:
+    """A product of `op` on its way to its result: final() is the result's type, of_type() computes it."""
+
+    def finished(self, preferred, functions, manual_axis_type, out_sharding):
+        """The product in its final type; functions see what the accumulator holds."""
+        final = self.final(preferred)
+        if out_sharding is not None:
+            _arguments.sharding(self.op, out_sharding)
+        out = self.of_type(_arguments.accumulator(final) if functions else final)
+        for function in functions:
+            out = function(out)
+        out = out.astype(final)
+        if manual_axis_type is not None:
+            out = _varying_as(self.op, manual_axis_type, out)
+        return out if out_sharding is None else jax.sharding.reshard(out, out_sharding)
+
+
+class _Quantised(_Finished):
+    """A product of ScaledArrays or QArrays in a form that gmm or tgmm has."""
+
+    def __init__(self, op, lhs, rhs, group_sizes, numbers, precision, group_offset):
+        self.op, self.lhs, self.rhs, self.form = op, lhs, rhs, _form(numbers)
+        self.sizes, self.options = group_sizes, {"precision": precision, "group_offset": group_offset}
+        if self.form not in _OF_ROWS and self.form != _OF_COLUMNS:
+            raise NotImplementedError(
+                f"{op}: ragged_dot_dimension_numbers = {numbers}, expected those of gmm or tgmm because the operands are ScaledArrays"
+            )
+
+    def final(self, preferred):
+        if _scaled.is_scaled(self.lhs, self.rhs):
+            return _arguments.fp8_out_dtype(self.op, preferred)
+        return _qarray.out_dtype(self.op, self.lhs, self.rhs, preferred)
+
+    def of_type(self, dtype):
+        options = {"preferred_element_type": dtype, **self.options}
+        if self.form == _OF_COLUMNS:
+            return _ops.tgmm_of(self.op, self.lhs, self.rhs, self.sizes, **options)
+        transpose_rhs = _OF_ROWS[self.form]
+        return _ops.gmm_of(self.op, self.lhs, self.rhs, self.sizes, transpose_rhs=transpose_rhs, **options)
+
+
+class _Product(_Finished):
     """Checked operands of one call. Faults of shape are TypeErrors, as they are in lax."""
 
     def __init__(self, op, lhs, rhs, group_sizes, numbers, precision, group_offset):
         self.op, self.numbers = op, numbers
-        self.lhs = _arguments.as_array(op, "lhs", lhs)
-        self.rhs = _arguments.as_array(op, "rhs", rhs)
+        self.lhs, self.rhs = lhs, rhs
         self.sizes = _arguments.group_sizes(op, group_sizes)
         self.mode = _dimension_numbers.check(op, self.lhs, self.rhs, numbers)
         if self.sizes.ndim == 0:
@@ -175,18 +251,8 @@ class _Product:
             )
         self.offset = _arguments.group_offset(op, group_offset, self.sizes)
 
-    def finished(self, preferred, functions, manual_axis_type, out_sharding):
-        """The product in its final type; functions see what the accumulator holds."""
-        final = _arguments.lax_out_dtype(self.op, self.lhs, self.rhs, preferred)
-        if out_sharding is not None:
-            _arguments.sharding(self.op, out_sharding)
-        out = self.of_type(_arguments.accumulator(final) if functions else final)
-        for function in functions:
-            out = function(out)
-        out = out.astype(final)
-        if manual_axis_type is not None:
-            out = _varying_as(self.op, manual_axis_type, out)
-        return out if out_sharding is None else jax.sharding.reshard(out, out_sharding)
+    def final(self, preferred):
+        return _arguments.lax_out_dtype(self.op, self.lhs, self.rhs, preferred)
 
     def of_type(self, dtype):
         if self.mode is Mode.BATCH:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -24,12 +24,11 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad
 
 from .. import _scaled
-from .._errors import wrong_type, wrong_value
+from .._errors import renamed, wrong_type, wrong_value
 from . import _arguments, _lowering, _workspace
 from ._primitives import batch_shape, define_batching, result_aval, run_compiled, unify
 
-FP8 = ("float8_e4m3fn", "float8_e5m2")
-_SCALES = ("float32", "float8_e8m0fnu")
+SCALES = ("float32", "float8_e8m0fnu")
 
 
 class ScaledArray(_scaled.ScaledTensor):
@@ -79,6 +78,9 @@ export.register_pytree_node_serialization(
 )
 
 
+is_copy = _scaled.is_copy
+
+
 def is_scaled(*values):
     """Whether any of these operands is quantised."""
     return any(isinstance(value, _scaled.ScaledTensor) for value in values)
@@ -92,10 +94,10 @@ def operand(op, name, value, dims, *, columns=False):
         expected = f"False: {op} takes rows, a column-wise copy is for tgmm"
         raise wrong_value(op, f"{name}.columns", True, expected)
     dims = ("k", "capacity") if value.columns else dims
-    data = _arguments.array(op, f"{name}.data", value.data, dims, FP8)
+    data = _arguments.array(op, f"{name}.data", value.data, dims, _arguments.FP8)
     scales = _arguments.as_array(op, f"{name}.scales", value.scales)
-    if scales.dtype.name not in _SCALES:
-        expected = " or ".join(_SCALES)
+    if scales.dtype.name not in SCALES:
+        expected = " or ".join(SCALES)
         raise TypeError(f"{op}: {name}.scales.dtype = {scales.dtype.name}, expected {expected}")
     return data, scales
 
@@ -196,11 +198,60 @@ scaled_gmm_p = _define("scaled_gmm", _gmm_aval, (*_PRODUCT, "transpose_rhs", "ha
 scaled_tgmm_p = _define("scaled_tgmm", _tgmm_aval, (*_PRODUCT, "lhs_columns", "rhs_columns"))
 
 
-def bind(primitive, *operands, **params):
-    """The primitive's results, after libcadre has looked at the shapes and types of a call."""
+def bind(primitive, *operands, words=None, **params):
+    """The primitive's results, after libcadre has looked at the shapes and types of a call. `words`: those that its errors use
+    for the library's."""
     operands = unify(*operands)
     params |= {"batch_rank": 0}
     avals = [jax.typeof(x) for x in operands]
     results = [jax.core.ShapedArray(x.shape, x.dtype) for x in _AVALS[primitive](*avals, **params)]
-    _workspace.check(primitive.name, avals, results, params)
+    try:
+        _workspace.check(primitive.name, avals, results, params)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise renamed(error, words) if words else error from None
     return primitive.bind(*operands, **params)
+
+
+class Scales(NamedTuple):
+    """What the two operands of a product have beside their data."""
+
+    lhs: jax.Array
+    rhs: jax.Array
+    params: dict[str, Any]
+    words: dict[str, str]
+
+    def gmm(self, lhs, rhs, sizes, offset, bias, **params):
+        """The product of the data by scaled_gmm_p."""
+        operands = (lhs, self.lhs, rhs, self.rhs, sizes, offset, *bias)
+        (out,) = bind(
+            scaled_gmm_p,
+            *operands,
+            words=self.words,
+            has_bias=bool(bias),
+            lhs_mode=self.params["lhs_mode"],
+            rhs_mode=self.params["rhs_mode"],
+            **params,
+        )
+        return out
+
+    def tgmm(self, lhs, rhs, sizes, offset, **params):
+        operands = (lhs, self.lhs, rhs, self.rhs, sizes, offset)
+        (out,) = bind(scaled_tgmm_p, *operands, words=self.words, **self.params, **params)
+        return out
+
+
+def taken(op, names, lhs, rhs, dims, *, columns=False):
+    """(lhs's data, rhs's data, Scales), or None without: of two operands with these dims that are quantised, or neither."""
+    if not is_scaled(lhs, rhs):
+        arrays = [_arguments.array(op, *each) for each in zip(names, (lhs, rhs), dims)]
+        return *arrays, None
+    (lhs_data, lhs_scales), (rhs_data, rhs_scales) = (
+        operand(op, *each, columns=columns) for each in zip(names, (lhs, rhs), dims)
+    )
+    params = {
+        f"{name}_{what}": value
+        for name, array in (("lhs", lhs), ("rhs", rhs))
+        for what, value in (("mode", _scaled.MODES[array.mode]), ("columns", array.columns))
+    }
+    words = {"tgmm" if columns else "gmm": op, "lhs": names[0], "rhs": names[1]}
+    return lhs_data, rhs_data, Scales(lhs_scales, rhs_scales, params, words)

@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from .._errors import exception_for, wrong_type
+from .._errors import exception_for, renamed, wrong_type  # noqa: F401, others take it from here
 from . import _dtypes
 
 _CODED = re.compile(r"\[cadre (\d)\] (.*)", re.DOTALL)
@@ -55,9 +55,3 @@ def translated(op, error, tensors, out_dtype=None):
         message = _DTYPE_NAME.sub(lambda name: str(_dtypes.NAMES[name.group()]), message)
         return exception_for(int(coded.group(1)), message)
     return error
-
-
-def renamed(error, words):
-    """The same exception in the caller's words. `words`: from those of the op that raised it to those of the call."""
-    pattern = re.compile(rf"\b({'|'.join(map(re.escape, words))})\b")
-    return type(error)(pattern.sub(lambda word: words[word.group()], str(error)))
