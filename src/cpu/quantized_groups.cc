@@ -78,7 +78,7 @@ QuantizedGroups::QuantizedGroups(const plan::Problem& problem, const TensorView&
 
 void QuantizedGroups::add_group(int64_t rows) {
   offsets_.push_back(offsets_.back() + rows);
-  first_strip_.push_back(first_strip_.back() + blocks_of(rows, kColumnAlignment));
+  first_slice_.push_back(first_slice_.back() + blocks_of(rows, kColumnAlignment));
   first_band_.push_back(first_band_.back() + blocks_of(rows, kBandRows));
 }
 
@@ -114,12 +114,12 @@ GroupCodes QuantizedGroups::in_columns(const ScaledTensor& tensor, const plan::S
     copy.codes = transposed(plain(tensor, group));
   } else {
     const auto i = static_cast<size_t>(group);
-    const int64_t strip = first_strip_[i];
-    copy.codes = {static_cast<char*>(tensor.data) + strip * kColumnAlignment * tensor.strides[1],
+    const int64_t slice = first_slice_[i];
+    copy.codes = {static_cast<char*>(tensor.data) + slice * kColumnAlignment * tensor.strides[1],
                   tensor.dtype, tensor.strides[1], tensor.strides[0]};
     copy.pads = true;
     if (form.mode == ScaleMode::kBlock128) first = first_band_[i] * form.inner_stride;
-    if (form.mode == ScaleMode::kMx) first = strip * form.inner_stride;
+    if (form.mode == ScaleMode::kMx) first = slice * form.inner_stride;
   }
   copy.scales = scales_of(tensor.scales, form, first);
   std::swap(copy.scales.row_block, copy.scales.col_block);

@@ -80,7 +80,7 @@ class QuantizedGroups {
 
   bool weights_;
   std::vector<int64_t> offsets_{0};
-  std::vector<int64_t> first_strip_{0};  ///< of kColumnAlignment rows, over all groups before
+  std::vector<int64_t> first_slice_{0};  ///< of kColumnAlignment rows, over all groups before
   std::vector<int64_t> first_band_{0};
 };
 

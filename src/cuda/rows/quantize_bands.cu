@@ -26,7 +26,7 @@ __device__ __forceinline__ int64_t blocks_of(int64_t rows, int64_t block) {
 __global__ void __launch_bounds__(kScanThreads)
     make_bands_kernel(const __grid_constant__ BandsArguments args) {
   __shared__ int64_t first_bands[kScanThreads + 1];
-  __shared__ int64_t first_strips[kScanThreads + 1];
+  __shared__ int64_t first_slices[kScanThreads + 1];
   ptx::follow_grid();
   cuda::scan_groups(args.groups, args.offsets);
   __syncthreads();
@@ -34,19 +34,19 @@ __global__ void __launch_bounds__(kScanThreads)
   const int thread = static_cast<int>(threadIdx.x);
   constexpr int64_t kNoCap = int64_t{1} << 61;
   int64_t bands_before = 0;
-  int64_t strips_before = 0;
+  int64_t slices_before = 0;
   for (int64_t begin = 0; begin < num_groups; begin += kScanThreads) {
     const int64_t group = begin + thread;
     const int64_t rows =
         group < num_groups ? args.offsets[group + 1] - args.offsets[group] : int64_t{0};
     const cuda::BlockSums bands = cuda::capped_block_scan(blocks_of(rows, kBandRows), kNoCap);
-    const cuda::BlockSums strips =
+    const cuda::BlockSums slices =
         cuda::capped_block_scan(blocks_of(rows, kColumnAlignment), kNoCap);
     first_bands[thread] = bands.exclusive;
-    first_strips[thread] = strips.exclusive;
+    first_slices[thread] = slices.exclusive;
     if (thread == kScanThreads - 1) {
       first_bands[kScanThreads] = bands.inclusive;
-      first_strips[kScanThreads] = strips.inclusive;
+      first_slices[kScanThreads] = slices.inclusive;
     }
     __syncthreads();
     for (int64_t band = thread; band < first_bands[kScanThreads]; band += kScanThreads) {
@@ -60,13 +60,13 @@ __global__ void __launch_bounds__(kScanThreads)
       const int64_t size = args.offsets[owner + 1] - args.offsets[owner];
       args.list[bands_before + band] = {
           .row = args.offsets[owner] + row,
-          .column = (strips_before + first_strips[low]) * kColumnAlignment + row,
+          .column = (slices_before + first_slices[low]) * kColumnAlignment + row,
           .line = bands_before + band,
           .rows = static_cast<int32_t>(min(size - row, kBandRows)),
           .group = static_cast<int32_t>(owner)};
     }
     bands_before += first_bands[kScanThreads];
-    strips_before += first_strips[kScanThreads];
+    slices_before += first_slices[kScanThreads];
     __syncthreads();  // all have been read before the next step writes them
   }
   const int64_t tail = args.offsets[num_groups];
