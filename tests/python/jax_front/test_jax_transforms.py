@@ -135,7 +135,7 @@ def test_the_arrays_that_a_workspace_is_asked_for_never_overlap(shapes):
     few, many = _workspace.symbolic_extents(avals, 0)
     assert few == 64 <= many <= 1 << 20
     for extent in (few, many):
-        views = _workspace._Views(0, extent)
+        views = _workspace._Views(0, extent, on_host=False)
         placed = [views.tensor(aval) for aval in avals]
         first, second = (view.data for view in placed)
         assert first + 8 * math.prod(placed[0].shape[:3]) <= second < 1 << 63

@@ -117,6 +117,8 @@ def dequantize(
 def amax(x: ArrayLike, mode: ScaleMode, group_sizes: Sizes | None = None) -> jax.Array:
     """The largest finite magnitude that would share each scale of `mode`, in f32 and in the shape of the scales.
 
+    x: rows [m, k] or weights [g, n, k]. group_sizes: of rows, where they aren't one group.
+
     >>> cadre.jax.amax(jnp.array([[1, -4], [0.5, 0]]), "row")
     Array([4. , 0.5], dtype=float32)
     """

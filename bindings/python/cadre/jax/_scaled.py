@@ -162,7 +162,11 @@ def _tgmm_aval(*operands, num_groups, lhs_columns, rhs_columns, out_dtype, batch
 _AVALS = {}
 
 
-def _define(op, aval, attributes, zeroed=lambda params: ()):
+def _none(params):
+    return ()
+
+
+def _define(op, aval, attributes, zeroed=_none):
     """`attributes`: the parameters that the handler is told. `zeroed`: results that begin as zeros."""
     primitive = Primitive(f"cadre_{op}")
     primitive.multiple_results = True
