@@ -195,11 +195,12 @@ class CudaBackend final : public plan::Backend {
 
   /// Kernels of one family add over k in one order (tests/gpu/hopper_bits_test.cc and
   /// tile_bits_test.cc hold them to it); between families epilogues may round another way. With
-  /// fast_accumulation some kernels of a family promote sums of FP8 and some don't.
+  /// fast_accumulation some kernels of a family promote sums of FP8 and some don't, and what was
+  /// widened is summed in another order than codes.
   bool same_bits(const plan::Problem& problem, const plan::Config& one,
                  const plan::Config& other) const override {
     if (problem.fast_accumulation) return one.kernel == other.kernel;
-    return &family_of(one) == &family_of(other);
+    return &family_of(one) == &family_of(other) && one.widens == other.widens;
   }
 
   size_t workspace_size(const plan::Problem& problem, const plan::Config& config) const override {

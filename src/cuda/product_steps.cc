@@ -107,10 +107,21 @@ plan::Problem widening_of(const plan::Problem& product, const plan::ScaleForm& f
   return rows;
 }
 
-size_t widening_bytes(const plan::Problem& p) {
+/// tgmm's bands, behind both operands.
+size_t bands_room(const plan::Problem& p) {
   const size_t bands = rows::bands_bytes(widening_of(p, p.lhs_scales, p.m, p.k));
-  return widened_lhs(p).bytes() + widened_rhs(p).bytes() +
-         (bands + kAlignment - 1) / kAlignment * kAlignment;
+  return (bands + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+size_t widening_bytes(const plan::Problem& p) {
+  return widened_lhs(p).bytes() + widened_rhs(p).bytes() + bands_room(p);
+}
+
+/// What both column-wise copies hold: a group that is beyond one of them has no rows in either.
+rows::ColumnRoom column_room(const plan::Problem& p, const plan::Operands& operands) {
+  return {.capacity = std::min(operands.lhs.cols.uniform, operands.rhs.cols.uniform),
+          .lines = std::min(p.lhs_scales.lines, p.rhs_scales.lines),
+          .line_rows = plan::inner_block_of(p.lhs_scales.mode)};
 }
 
 Status widen_rows(const Launch& launch, const plan::Problem& problem, const plan::ScaleForm& form,
@@ -123,9 +134,13 @@ Status widen_rows(const Launch& launch, const plan::Problem& problem, const plan
       scales);
   x.columns = copies;
   DequantizeArgs args{.x = x, .out = out};
-  if (copies) args.group_sizes = operands.group_sizes;
+  rows::ColumnRoom room;
+  if (copies) {
+    args.group_sizes = operands.group_sizes;
+    room = column_room(problem, operands);
+  }
   return rows::launch_dequantize(launch, widening_of(problem, form, out.shape[0], out.shape[1]),
-                                 args);
+                                 args, room);
 }
 
 Status widen_weights(const Launch& launch, const plan::Problem& problem,
@@ -134,15 +149,20 @@ Status widen_weights(const Launch& launch, const plan::Problem& problem,
   const std::initializer_list<int64_t> shape = {problem.num_local_groups, problem.n, problem.k};
   plan::Problem rows = widening_of(problem, problem.rhs_scales, problem.n, problem.k);
   rows.num_groups = rows.num_local_groups = problem.num_local_groups;
+  // Weights [g, k, n] are read along their columns.
+  const bool as_it_lies = problem.transpose_rhs;
   const ScaledTensor x(
       TensorView::strided(codes.data, codes.dtype, shape,
-                          {codes.group_stride, codes.row_stride, codes.col_stride}, problem.device),
+                          {codes.group_stride, as_it_lies ? codes.row_stride : codes.col_stride,
+                           as_it_lies ? codes.col_stride : codes.row_stride},
+                          problem.device),
       operands.rhs_scales);
   return rows::launch_dequantize(
       launch, rows,
       {.x = x,
        .out = TensorView::strided(out.data, out.dtype, shape, {out.group_stride, out.row_stride, 1},
-                                  problem.device)});
+                                  problem.device)},
+      {});
 }
 
 /// Both operands become bf16 at the beginning of the scratch.
@@ -162,9 +182,7 @@ Status widen(const plan::Problem& problem, Launch* launch, plan::Operands* opera
                             {problem.n * rhs.strides[0], rhs.strides[0], 1}, problem.device);
     status = widen_weights(*launch, problem, *operands, weights);
   }
-  const plan::Problem bands = widening_of(problem, problem.lhs_scales, problem.m, problem.k);
-  launch->workspace = launch->workspace.after((rows::bands_bytes(bands) + kAlignment - 1) /
-                                              kAlignment * kAlignment);
+  launch->workspace = launch->workspace.after(bands_room(problem));
   operands->lhs = lhs;
   operands->rhs = weights;
   operands->lhs_scales = operands->rhs_scales = {};
@@ -200,7 +218,7 @@ bool can_widen(const plan::Problem& problem) {
   if (problem.op == plan::Op::kTgmm) {
     return problem.lhs_scales.columns && problem.rhs_scales.columns;
   }
-  return problem.op == plan::Op::kGmm && problem.transpose_rhs && !problem.rhs_scales.list &&
+  return problem.op == plan::Op::kGmm && !problem.rhs_scales.list &&
          problem.rhs.placement == Placement::kStacked;
 }
 
@@ -223,6 +241,7 @@ plan::Problem kernel_problem(const plan::Problem& problem, const ProductSteps& s
     seen.rhs =
         problem.op == plan::Op::kTgmm ? widened_rhs(problem).layout() : widened_weights(problem);
     seen.lhs_scales = seen.rhs_scales = {};
+    if (problem.op == plan::Op::kGmm) seen.transpose_rhs = true;
   }
   if (steps.separate_activation) {
     const plan::OperandLayout& given = problem.epilogue.preactivation;

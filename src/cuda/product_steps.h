@@ -27,7 +27,7 @@ struct ProductSteps {
   }
 };
 
-/// Whether the operands can be widened: gmm with weights [g, n, k] in one tensor, and tgmm of
+/// Whether the operands can be widened: gmm with weights in one tensor, and tgmm of
 /// column-wise copies.
 bool can_widen(const plan::Problem& problem);
 

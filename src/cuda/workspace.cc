@@ -18,6 +18,9 @@ namespace {
 /// What cudaMalloc gives, and more than any kernel here asks for (tensor maps: 64 bytes).
 constexpr size_t kAlignment = 256;
 
+/// From here on a block gets an eighth to grow, not as much again.
+constexpr size_t kLargeWorkspace = size_t{64} << 20;
+
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 /// 64-bit words the host may have to carry: offsets of host sizes, pointers of lists, and for
@@ -128,8 +131,10 @@ Status own_workspace(std::string_view op, bool capturing, size_t bytes, StreamSt
              " bytes, expected ", bytes,
              ": make this call once before the capture, or pass options.workspace"));
   }
-  // Some room to grow: a few sizes in turn shouldn't leave a row of retired blocks.
-  const size_t rounded = std::max<size_t>(aligned(bytes * 2), size_t{1} << 16);
+  // Some room to grow: a few sizes in turn shouldn't leave a row of retired blocks. Large ones
+  // (mx's widened weights) aren't taken twice.
+  const size_t spare = bytes < kLargeWorkspace ? bytes : bytes / 8;
+  const size_t rounded = std::max<size_t>(aligned(bytes + spare), size_t{1} << 16);
   DeviceBlock block;
   if (const cudaError_t error = block.allocate(rounded); error != cudaSuccess) {
     return cuda_failure(text(op, ": allocating a workspace of ", rounded, " bytes"), error);
@@ -166,8 +171,9 @@ WorkspaceLayout workspace_layout(const plan::Problem& problem, size_t scratch_by
   WorkspaceLayout layout{};
   layout.words_bytes = word_count(problem) * sizeof(int64_t);
   layout.offsets_begin = aligned(layout.words_bytes);
-  const size_t offsets = static_cast<size_t>(problem.num_local_groups) + 1;
-  layout.scratch_begin = layout.offsets_begin + aligned(offsets * sizeof(int64_t));
+  // A step before the product may walk the groups of all shards (product_steps.h).
+  const auto groups = static_cast<size_t>(std::max(problem.num_groups, problem.num_local_groups));
+  layout.scratch_begin = layout.offsets_begin + aligned((groups + 1) * sizeof(int64_t));
   layout.scratch_bytes = scratch_bytes;
   layout.total_bytes = layout.scratch_begin + aligned(scratch_bytes) + kAlignment;
   return layout;

@@ -17,8 +17,9 @@ namespace cadre::cuda {
 
 /// Where the parts lie, in bytes from an aligned start.
 struct WorkspaceLayout {
-  size_t words_bytes;    ///< at 0: 64-bit words the host carries into the launch (carried_words.h)
-  size_t offsets_begin;  ///< int64[num_local_groups + 1], made by scan_offsets (group_offsets.h)
+  size_t words_bytes;  ///< at 0: 64-bit words the host carries into the launch (carried_words.h)
+  size_t
+      offsets_begin;  ///< int64[num_groups + 1]: of the local groups (group_offsets.h), or of all
   size_t scratch_begin;  ///< whatever the kernel family asked for
   size_t scratch_bytes;
   size_t total_bytes;  ///< room for aligning the start included

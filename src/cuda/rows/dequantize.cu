@@ -161,11 +161,12 @@ Status launch_of(const cuda::Launch& launch, const DequantizeArguments& args) {
 }  // namespace
 
 Status launch_dequantize(const cuda::Launch& launch, const plan::Problem& problem,
-                         const DequantizeArgs& call) {
+                         const DequantizeArgs& call, const ColumnRoom& room) {
   const int64_t width = problem.n;
   if (problem.m == 0 || width == 0) return {};
   Bands bands;
-  if (Status status = make_bands(launch, problem, call.x, call.group_sizes, &bands); !status.ok()) {
+  if (Status status = make_bands(launch, problem, call.x, call.group_sizes, room, &bands);
+      !status.ok()) {
     return status;
   }
   const bool transposed = call.x.columns;

@@ -32,7 +32,7 @@ Status launch(const cuda::Launch& launch, const plan::Problem& problem, const pl
             return launch_activate_grad(launch, problem, *args);
           },
           [&](const QuantizeArgs* args) { return launch_quantize(launch, problem, *args); },
-          [&](const DequantizeArgs* args) { return launch_dequantize(launch, problem, *args); },
+          [&](const DequantizeArgs* args) { return launch_dequantize(launch, problem, *args, {}); },
           [&](const AmaxArgs* args) { return launch_amax(launch, problem, *args); }},
       call);
 }

@@ -9,6 +9,8 @@
 
 namespace cadre::rows {
 
+struct ColumnRoom;
+
 /// Bytes of scratch that launch() uses.
 size_t scratch_bytes(const plan::Problem& problem);
 
@@ -30,8 +32,9 @@ Status launch_activate_grad(const cuda::Launch& launch, const plan::Problem& pro
                             const ActivateGradArgs& args);
 Status launch_quantize(const cuda::Launch& launch, const plan::Problem& problem,
                        const QuantizeArgs& args);
+/// `room`: of column-wise copies that may be too small for sizes in device memory.
 Status launch_dequantize(const cuda::Launch& launch, const plan::Problem& problem,
-                         const DequantizeArgs& args);
+                         const DequantizeArgs& args, const ColumnRoom& room);
 Status launch_amax(const cuda::Launch& launch, const plan::Problem& problem, const AmaxArgs& args);
 
 }  // namespace cadre::rows

@@ -303,7 +303,7 @@ Status source_of(const cuda::Launch& launch, const plan::Problem& problem, const
   args->width = problem.n;
   args->stripes = (problem.n + kTileColumns - 1) / kTileColumns;
   args->fault = launch.fault;
-  return make_bands(launch, problem, call.x, call.group_sizes, &args->bands);
+  return make_bands(launch, problem, call.x, call.group_sizes, {}, &args->bands);
 }
 
 Status launch_all(const cuda::Launch& launch, const plan::Problem& problem,

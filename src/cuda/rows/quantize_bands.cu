@@ -15,10 +15,21 @@ struct BandsArguments {
   int64_t* offsets;
   Band* list;
   int64_t count;
+  ColumnRoom room;
 };
 
 __device__ __forceinline__ int64_t blocks_of(int64_t rows, int64_t block) {
   return (rows + block - 1) / block;
+}
+
+/// Whether column-wise copies hold a group of `size` rows that begins at this slice and band.
+__device__ __forceinline__ bool fits(const ColumnRoom& room, int64_t size, int64_t slice,
+                                     int64_t band) {
+  const int64_t slices = blocks_of(size, kColumnAlignment);
+  const bool lines_of_slices = room.line_rows == kColumnAlignment;
+  const int64_t lines = lines_of_slices ? slices : blocks_of(size, kBandRows);
+  return (slice + slices) * kColumnAlignment <= room.capacity &&
+         (lines_of_slices ? slice : band) + lines <= room.lines;
 }
 
 /// Groups in steps of the block's threads; within a step a thread writes the bands of other groups
@@ -58,12 +69,16 @@ __global__ void __launch_bounds__(kScanThreads)
       const int64_t owner = begin + low;
       const int64_t row = (band - first_bands[low]) * kBandRows;
       const int64_t size = args.offsets[owner + 1] - args.offsets[owner];
-      args.list[bands_before + band] = {
-          .row = args.offsets[owner] + row,
-          .column = (slices_before + first_slices[low]) * kColumnAlignment + row,
-          .line = bands_before + band,
-          .rows = static_cast<int32_t>(min(size - row, kBandRows)),
-          .group = static_cast<int32_t>(owner)};
+      const int64_t slice = slices_before + first_slices[low];
+      const bool good = fits(args.room, size, slice, bands_before + first_bands[low]);
+      if (!good && row == 0) {
+        cuda::report_fault(args.groups.fault, plan::DeviceFault::kExtent);
+      }
+      args.list[bands_before + band] = {.row = args.offsets[owner] + row,
+                                        .column = good ? slice * kColumnAlignment + row : 0,
+                                        .line = good ? bands_before + band : 0,
+                                        .rows = static_cast<int32_t>(min(size - row, kBandRows)),
+                                        .group = good ? static_cast<int32_t>(owner) : -1};
     }
     bands_before += first_bands[kScanThreads];
     slices_before += first_slices[kScanThreads];
@@ -94,7 +109,7 @@ size_t bands_bytes(const plan::Problem& problem) {
 }
 
 Status make_bands(const cuda::Launch& launch, const plan::Problem& problem, const TensorView& x,
-                  const GroupSizes& sizes, Bands* bands) {
+                  const GroupSizes& sizes, const ColumnRoom& room, Bands* bands) {
   *bands = {.weights = x.rank == 3, .m = problem.m};
   if (bands->weights || (sizes.data == nullptr && sizes.count == 0)) {
     bands->group_rows = bands->weights ? x.shape[1] : problem.m;
@@ -115,7 +130,8 @@ Status make_bands(const cuda::Launch& launch, const plan::Problem& problem, cons
       .groups = cuda::group_inputs(launch, problem, sizes, host_offsets, {}, &words),
       .offsets = launch.workspace.offsets(),
       .list = static_cast<Band*>(launch.workspace.scratch()),
-      .count = problem.n == 0 ? 0 : most_bands(problem)};
+      .count = problem.n == 0 ? 0 : most_bands(problem),
+      .room = room};
   if (Status status = words.send(); !status.ok()) return status;
   bands->list = args.list;
   bands->count = args.count;

@@ -38,11 +38,20 @@ struct Bands {
   }
 };
 
+/// What column-wise copies hold. Groups in device memory may need more: none of their bytes is
+/// touched then.
+struct ColumnRoom {
+  int64_t capacity = INT64_MAX;  ///< columns
+  int64_t lines = INT64_MAX;     ///< of scales
+  int64_t line_rows = kBandRows;
+};
+
 /// Bytes of scratch that make_bands uses.
 size_t bands_bytes(const plan::Problem& problem);
 
-/// `x` is the operand that decides between rows and weights. May launch kernels that read sizes.
+/// `x` is the operand that decides between rows and weights. May launch kernels that read sizes. A
+/// group beyond `room` is a fault, and its bands count as behind the last group.
 Status make_bands(const cuda::Launch& launch, const plan::Problem& problem, const TensorView& x,
-                  const GroupSizes& sizes, Bands* bands);
+                  const GroupSizes& sizes, const ColumnRoom& room, Bands* bands);
 
 }  // namespace cadre::rows
