@@ -1,7 +1,8 @@
-// Tensor maps of grouped_gemm and of FP8's tgmm: one for each matrix of each group, made on the
-// device from the table of groups, since extents, strides and addresses may lie there. Nobody on
-// the host has seen them, so the kernel that makes the maps also finds out whether the copy engine
-// takes every matrix: if not, the Hopper kernel does nothing, and a portable one nothing otherwise.
+// Tensor maps of grouped_gemm, and of FP8's tgmm and gmm by rows: one for each matrix of each
+// group, made on the device from the table of groups, since extents, strides and addresses may lie
+// there. Nobody on the host has seen them, so the kernel that makes the maps also finds out whether
+// the copy engine takes every matrix: if not, the Hopper kernel does nothing, and a portable one
+// nothing otherwise.
 #pragma once
 
 #include "cadre/status.h"

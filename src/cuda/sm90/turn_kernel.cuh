@@ -243,8 +243,8 @@ struct Tgmm : RowsInTurn<Traits, TgmmTile, TgmmArguments, TgmmChunks> {
   }
 };
 
-// D[g] = alpha[g] * op(A[g]) x op(B[g]) + beta[g] * C[g], every group of its own extents; and tgmm
-// of FP8, whose operands are column-wise copies.
+// D[g] = alpha[g] * op(A[g]) x op(B[g]) + beta[g] * C[g], every group of its own extents; and of
+// FP8 tgmm, whose operands are column-wise copies, and gmm with scales of blocks.
 template <typename Traits>
 struct GroupedGemm : RowsInTurn<Traits, GroupedTile, GroupedArguments, GroupedChunks> {
   template <typename Storage>

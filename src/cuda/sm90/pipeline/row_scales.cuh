@@ -1,5 +1,5 @@
-// Scales of FP8 operands whose results lie by rows (tgmm, grouped_gemm): for every block of 128 of
-// K with its stage, or one for each row and column of a tile.
+// Scales of FP8 operands whose results lie by rows (tgmm, grouped_gemm, gmm of blocks): for every
+// block of 128 of K with its stage, or one for each row and column of a tile.
 #pragma once
 
 #include <cstdint>
