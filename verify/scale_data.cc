@@ -38,7 +38,7 @@ ScaleData::ScaleData(const Case& c, Operand operand, Memory& memory, Memory& ind
     }
     const bool one = mode_ == ScaleMode::kTensor && c.one_scale_for_all;
     shapes.assign(one ? 1 : static_cast<size_t>(c.local_groups()), shape_of(outer, inner));
-  } else if (kind_ == Kind::kRows) {
+  } else if (kind_ == Kind::kRows || mode_ == ScaleMode::kTensor) {
     layout.form = Placement::kRows;
     shapes = {shape_of(c.op == Op::kTgmm ? 1 : c.lhs_rows < 0 ? c.m : c.lhs_rows, c.k)};
   } else {
