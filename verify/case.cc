@@ -100,6 +100,7 @@ std::string to_string(const Case& c) {
     if (c.tensor_copies) out += " of copies";
     if (c.lhs_square_blocks) out += " square";
     if (c.nan_scales) out += " with NaN";
+    if (c.scale_exponent != 0) out += text(" x 2^", c.scale_exponent);
     if (c.lhs_scales_layout.form == Placement::kList) out += " list";
   }
   if (c.activation.kind != ActivationKind::kNone) {

@@ -80,6 +80,10 @@ struct Case {
   bool one_scale_for_all = false;  ///< kTensor: of the weights of all groups
   bool tensor_copies = false;      ///< tgmm, kTensor
   bool nan_scales = false;         ///< one in 64 is NaN
+  /// Every scale is multiplied by 2 to the power of this. Codes are tiny where it is above 0 and
+  /// large where it is below, so that products stay in f32's range though those of two scales
+  /// don't.
+  int scale_exponent = 0;
   bool lhs_square_blocks = false;  ///< grouped_gemm, kBlock128: 128 x 128, as rhs has
   Layout lhs_scales_layout{.form = Placement::kRows}, rhs_scales_layout{};
   Activation activation{};     ///< gmm alone, with out as rows and without C

@@ -286,6 +286,31 @@ Failures nan_stays_where_it_is(const Subject& subject, const DTypes& types) {
   return check_all(subject, cases);
 }
 
+Failures scales_whose_product_leaves_f32(const Subject& subject, const DTypes& types) {
+  std::vector<Case> cases;
+  for (const Modes& modes : kModes) {
+    // Products of 2^128 and more, whose sums are below 2^-7, and of 2^-126 and less.
+    for (const int exponent : {66, -65}) {
+      Case c = basic(verify::Op::kGmm, types, modes);
+      c.scale_exponent = exponent;
+      c.transpose_rhs = true;
+      c.k = 140;
+      cases.push_back(c);
+      c.k = 1;  // many sums are 0, and stay so
+      cases.push_back(c);
+      Case gradient = with_sizes(basic(verify::Op::kTgmm, types, modes), {1, 0, 140, 3}, 2);
+      gradient.scale_exponent = exponent;
+      gradient.tensor_copies = true;
+      cases.push_back(gradient);
+      Case grouped = basic(verify::Op::kGroupedGemm, types, modes);
+      grouped.scale_exponent = exponent;
+      grouped.dims = {{9, 140, 24}, {20, 33, 130}, {7, 1, 31}};
+      cases.push_back(grouped);
+    }
+  }
+  return check_all(subject, cases);
+}
+
 Failures rows_are_batch_invariant(const Subject& subject, const DTypes& types) {
   const int64_t k = is_reference(subject) ? 140 : 900, n = 96, m = 120;
   Failures failures;
