@@ -3,14 +3,11 @@
 #include "core/text.h"
 #include "plan/context_state.h"
 #include "tests/contract/contract.h"
-#include "verify/scale_data.h"
 
 namespace cadre::contract {
 
 using verify::COperand;
-using verify::PlacedTensor;
 using verify::Presence;
-using verify::Random;
 using verify::Scalars;
 
 const std::vector<DTypes>& scaled_types() {

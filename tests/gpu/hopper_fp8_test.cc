@@ -81,12 +81,12 @@ class HopperFp8 : public HopperTest {
     GmmArgs args = operands.args();
     // Scales of the first row and group that don't depend on the number of rows.
     GpuArray ones(DType::kF32, {c.m() * 8});
-    GpuArray more(DType::kF32, {c.groups() * 264 * 8});
+    GpuArray more(DType::kF32, {c.groups() * c.n * 8});
     verify::Random scales(9);
     for (int64_t i = 0; i < ones.count(); ++i) ones.store(i, scales.uniform(0.5, 2));
     for (int64_t i = 0; i < more.count(); ++i) more.store(i, scales.uniform(0.5, 2));
     for (int64_t i = 0; i < 8; ++i) ones.store(i, 0.5 + 0.1 * static_cast<double>(i));
-    for (int64_t i = 0; i < 264 * 8; ++i) more.store(i, 0.7 + 0.001 * static_cast<double>(i));
+    for (int64_t i = 0; i < c.n * 8; ++i) more.store(i, 0.7 + 0.001 * static_cast<double>(i));
     ones.upload();
     more.upload();
     args.lhs.scales.values.data = ones.data();
