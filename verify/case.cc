@@ -97,8 +97,10 @@ std::string to_string(const Case& c) {
     out += text(", scales ", name_of(c.lhs_mode), " x ", name_of(c.rhs_mode));
     if (c.e8m0_scales) out += " e8m0";
     if (c.one_scale_for_all) out += " one for all";
+    if (c.tensor_copies) out += " of copies";
     if (c.lhs_square_blocks) out += " square";
     if (c.nan_scales) out += " with NaN";
+    if (c.scale_exponent != 0) out += text(" x 2^", c.scale_exponent);
     if (c.lhs_scales_layout.form == Placement::kList) out += " list";
   }
   if (c.activation.kind != ActivationKind::kNone) {

@@ -73,12 +73,17 @@ struct Case {
   bool bias_scale = false;
   bool row_scale = false;
   DType scale_dtype = DType::kF32;
-  /// Of FP8 operands. Those of tgmm are column-wise copies in every mode but kTensor.
+  /// Of FP8 operands. Those of tgmm are column-wise copies, in kTensor if `tensor_copies` says so.
   ScaleMode lhs_mode = ScaleMode::kNone;
   ScaleMode rhs_mode = ScaleMode::kNone;
   bool e8m0_scales = false;        ///< kBlock128; those of kMx always are
   bool one_scale_for_all = false;  ///< kTensor: of the weights of all groups
+  bool tensor_copies = false;      ///< tgmm, kTensor
   bool nan_scales = false;         ///< one in 64 is NaN
+  /// Every scale is multiplied by 2 to the power of this. Codes are tiny where it is above 0 and
+  /// large where it is below, so that products stay in f32's range though those of two scales
+  /// don't.
+  int scale_exponent = 0;
   bool lhs_square_blocks = false;  ///< grouped_gemm, kBlock128: 128 x 128, as rhs has
   Layout lhs_scales_layout{.form = Placement::kRows}, rhs_scales_layout{};
   Activation activation{};     ///< gmm alone, with out as rows and without C
@@ -104,7 +109,8 @@ struct Case {
 
   /// The operand is a column-wise copy.
   bool columns(ScaleMode mode) const {
-    return op == Op::kTgmm && mode != ScaleMode::kNone && mode != ScaleMode::kTensor;
+    if (op != Op::kTgmm || mode == ScaleMode::kNone) return false;
+    return mode != ScaleMode::kTensor || tensor_copies;
   }
   /// FP8 products are added as Hopper's tensor cores do it; check_case() finds out.
   bool tensor_core_fp8 = false;

@@ -9,6 +9,12 @@
 namespace cadre::verify {
 namespace {
 
+/// Codes whose sums fit scales far from 1.
+double fp8_value(Random& random, int scale_exponent) {
+  if (scale_exponent > 0) return random.uniform(-0x1p-7, 0x1p-7);
+  return random.chance(0.1) ? 0.0 : random.uniform(-300, 300);
+}
+
 double random_value(DType dtype, Random& random, bool large) {
   if (dtype == DType::kI8) return static_cast<double>(random.between(large ? 120 : -128, 127));
   if (dtype == DType::kI32) return static_cast<double>(random.between(INT32_MIN, INT32_MAX));
@@ -60,12 +66,18 @@ class Filler {
     emplace(slot, dtype, {{1, length}}, layout);
   }
 
+  double value_of_type(DType dtype) {
+    const bool far_scales = c_.scale_exponent != 0 && is_fp8(dtype);
+    return far_scales ? fp8_value(random_, c_.scale_exponent)
+                      : random_value(dtype, random_, c_.large_values);
+  }
+
   /// Rows [begin, end) of one matrix.
   void fill_rows(PlacedTensor& tensor, int64_t matrix, int64_t begin, int64_t end) {
     const int64_t cols = tensor.shapes()[static_cast<size_t>(matrix)].cols;
     for (int64_t row = begin; row < end; ++row) {
       for (int64_t col = 0; col < cols; ++col) {
-        tensor.set(matrix, row, col, random_value(tensor.dtype(), random_, c_.large_values));
+        tensor.set(matrix, row, col, value_of_type(tensor.dtype()));
       }
     }
   }
@@ -152,8 +164,7 @@ class Filler {
       for (int64_t i = 0; i < room && local >= 0 && local < groups_; ++i) {
         if (i < rows) columns[static_cast<size_t>(row + i)] = column + i;
         for (int64_t col = 0; col < cols; ++col) {
-          slot->set(0, col, column + i,
-                    i < rows ? random_value(dtype, random_, c_.large_values) : 0.0);
+          slot->set(0, col, column + i, i < rows ? value_of_type(dtype) : 0.0);
         }
       }
       column += room;

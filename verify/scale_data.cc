@@ -38,7 +38,7 @@ ScaleData::ScaleData(const Case& c, Operand operand, Memory& memory, Memory& ind
     }
     const bool one = mode_ == ScaleMode::kTensor && c.one_scale_for_all;
     shapes.assign(one ? 1 : static_cast<size_t>(c.local_groups()), shape_of(outer, inner));
-  } else if (kind_ == Kind::kRows) {
+  } else if (kind_ == Kind::kRows || mode_ == ScaleMode::kTensor) {
     layout.form = Placement::kRows;
     shapes = {shape_of(c.op == Op::kTgmm ? 1 : c.lhs_rows < 0 ? c.m : c.lhs_rows, c.k)};
   } else {
@@ -88,8 +88,8 @@ void ScaleData::fill(Random& random) {
   const auto draw = [&] {
     if (c_.nan_scales && random.chance(1.0 / 64)) return std::numeric_limits<double>::quiet_NaN();
     if (tensor_->dtype() == DType::kE8M0)
-      return std::ldexp(1.0, static_cast<int>(random.between(-3, 3)));
-    return random.chance(0.05) ? 0.0 : random.uniform(0.25, 2);
+      return std::ldexp(1.0, static_cast<int>(random.between(-3, 3)) + c_.scale_exponent);
+    return random.chance(0.05) ? 0.0 : std::ldexp(random.uniform(0.25, 2), c_.scale_exponent);
   };
   const auto fill_rows = [&](int64_t matrix, int64_t begin, int64_t end) {
     const int64_t cols = tensor_->shapes()[static_cast<size_t>(matrix)].cols;

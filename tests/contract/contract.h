@@ -165,6 +165,9 @@ Failures grouped_gemm_in_every_mode(const Subject& subject, const DTypes& types)
 Failures groups_around_a_block(const Subject& subject, const DTypes& types);
 Failures nan_stays_where_it_is(const Subject& subject, const DTypes& types);
 Failures rows_are_batch_invariant(const Subject& subject, const DTypes& types);
+/// Results in f32's range of two scales whose product isn't. Host alone: Hopper's kernels multiply
+/// the scales first.
+Failures scales_whose_product_leaves_f32(const Subject& subject, const DTypes& types);
 }  // namespace scaled
 
 }  // namespace cadre::contract

@@ -29,9 +29,9 @@ class HopperFp8 : public HopperTest {
     EXPECT_TRUE(operands.out().guards_intact());
     EXPECT_TRUE(operands.padding_intact());
     WrongElements wrong;
-    int64_t first = 0;
+    int64_t first = c.first_row();
     for (int64_t group = 0; group < c.groups(); ++group) {
-      const int64_t rows = c.sizes[static_cast<size_t>(group)];
+      const int64_t rows = c.rows_of(group);
       for (int64_t row = 0; row < rows; ++row) {
         if (row % every_row != 0 && row != rows - 1) continue;
         for (int64_t col = 0; col < c.n; ++col) {
@@ -43,14 +43,80 @@ class HopperFp8 : public HopperTest {
       }
       first += rows;
     }
-    for (int64_t row = first; row < c.m(); ++row) {
+    for (int64_t row = 0; row < c.m(); ++row) {
+      if (row >= c.first_row() && row < c.end_row()) continue;
       for (int64_t col = 0; col < c.n; ++col) {
-        const double tail = c.accumulate ? operands.had(row, col) : 0;
+        const double kept = c.accumulate ? operands.had(row, col) : 0;
         const double got = operands.got(row, col);
-        if (got != tail) wrong.add(c.groups(), row - first, col, got, {.value = tail}, HUGE_VAL);
+        if (got != kept) wrong.add(c.groups(), row, col, got, {.value = kept}, HUGE_VAL);
       }
     }
     EXPECT_FALSE(wrong.any()) << wrong.message(c.m() * c.n);
+  }
+
+  static std::string kernel_of(Context& context, const GmmArgs& args) {
+    plan::Problem problem;
+    Status status = ops::problem_of(args, &problem);
+    EXPECT_TRUE(status.ok()) << status.message();
+    backend::Selection selection;
+    status = backend::Registry::instance().select(context.state(), problem, nullptr, &selection);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return std::string(selection.config.kernel);
+  }
+
+  // The first row of a product of any codes, the same in every case of one k, n and modes.
+  static std::vector<double> first_row_of(const Fp8Case& c) {
+    Context context(ContextOptions{.backend = "cuda", .sm_count = 3});
+    Fp8Operands operands(c, 7);
+    verify::Random random(3);
+    for (int64_t i = 0; i < operands.stride(); ++i) {
+      operands.lhs().store(i, random.uniform(-300, 300));
+    }
+    operands.lhs().upload();
+    verify::Random weights(5);
+    for (int64_t i = 0; i < c.n * operands.stride(); ++i) {
+      operands.rhs().store(i, weights.uniform(-300, 300));
+    }
+    operands.rhs().upload();
+    GmmArgs args = operands.args();
+    // Scales of the first row and group that don't depend on the number of rows.
+    GpuArray ones(DType::kF32, {c.m() * 8});
+    GpuArray more(DType::kF32, {c.groups() * c.n * 8});
+    verify::Random scales(9);
+    for (int64_t i = 0; i < ones.count(); ++i) ones.store(i, scales.uniform(0.5, 2));
+    for (int64_t i = 0; i < more.count(); ++i) more.store(i, scales.uniform(0.5, 2));
+    for (int64_t i = 0; i < 8; ++i) ones.store(i, 0.5 + 0.1 * static_cast<double>(i));
+    for (int64_t i = 0; i < c.n * 8; ++i) more.store(i, 0.7 + 0.001 * static_cast<double>(i));
+    ones.upload();
+    more.upload();
+    args.lhs.scales.values.data = ones.data();
+    args.rhs.scales.values.data = more.data();
+    const Status status = gmm(context, args);
+    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    operands.out().download();
+    std::vector<double> row;
+    for (int64_t col = 0; col < c.n; ++col) row.push_back(operands.got(0, col));
+    EXPECT_TRUE(std::none_of(row.begin(), row.end(), [](double v) { return std::isnan(v); }));
+    return row;
+  }
+
+  // Every case of `form` with these sizes, among few rows a group and many, has one first row.
+  static void expect_one_first_row(const Fp8Case& form,
+                                   const std::vector<std::vector<int64_t>>& all_sizes) {
+    SCOPED_TRACE(form.name());
+    std::vector<double> alone;
+    for (const std::vector<int64_t>& sizes : all_sizes) {
+      for (const int64_t average_rows : {16, 1000}) {
+        if (form.fast && average_rows < 1000) continue;  // other sums, by the caller's leave
+        Fp8Case c = form;
+        c.sizes = sizes;
+        c.average_rows = average_rows;
+        const std::vector<double> row = first_row_of(c);
+        if (alone.empty()) alone = row;
+        ASSERT_EQ(row, alone) << sizes[0] << " rows, average " << average_rows;
+      }
+    }
   }
 
   static std::vector<Fp8Case> modes(const Fp8Case& of) {
@@ -78,13 +144,7 @@ TEST_F(HopperFp8, EveryKernelIsChosenForSomeCall) {
   for (const auto& [rows, n] : {std::pair{5, 8}, {250, 8}, {250, 3}}) {
     for (const Fp8Case& c : modes({.sizes = {rows}, .k = 64, .n = n})) {
       const Fp8Operands operands(c);
-      plan::Problem problem;
-      Status status = ops::problem_of(operands.args(), &problem);
-      ASSERT_TRUE(status.ok()) << status.message();
-      backend::Selection selection;
-      status = backend::Registry::instance().select(context.state(), problem, nullptr, &selection);
-      ASSERT_TRUE(status.ok()) << status.message();
-      chosen.insert(std::string(selection.config.kernel));
+      chosen.insert(kernel_of(context, operands.args()));
     }
   }
   std::set<std::string> kernels = {"sm90/gmm_192x128"};  // with fast_accumulation
@@ -216,53 +276,76 @@ TEST_F(HopperFp8, NansStayWhereTheyAre) {
 
 // A row has the same bits beside any others, in tiles of any width and in wide and narrow shapes.
 TEST_F(HopperFp8, ARowsBitsDependOnTheRowAlone) {
-  for (const Fp8Case& form : modes({.sizes = {1}, .k = 1000, .n = 264})) {
-    SCOPED_TRACE(form.name());
-    std::vector<double> alone;
-    for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{
-             {1}, {2}, {17}, {65}, {130}, {193}, {500}, {900}, {3, 40}}) {
-      for (const int64_t average_rows : {16, 1000}) {
-        Fp8Case c = form;
-        c.sizes = sizes;
+  for (Fp8Case form : modes({.sizes = {1}, .k = 1000, .n = 264})) {
+    form.out = DType::kF32;
+    expect_one_first_row(form, {{1}, {2}, {17}, {65}, {130}, {193}, {500}, {900}, {3, 40}});
+  }
+}
+
+// The same behind every epilogue. Blocks of 128 have two families of kernels: for few rows a group
+// one whose results lie by columns, else one whose results lie by rows.
+TEST_F(HopperFp8, ARowsBitsDependOnTheRowAloneInEveryEpilogue) {
+  struct Epilogue {
+    DType out;
+    bool alpha, accumulate, options;
+  };
+  for (const auto& [out, alpha, accumulate, options] :
+       {Epilogue{DType::kF32, true, false, false}, Epilogue{DType::kF32, false, true, false},
+        Epilogue{DType::kF32, true, true, false}, Epilogue{DType::kF32, false, false, true},
+        Epilogue{DType::kBF16, false, false, false}, Epilogue{DType::kBF16, true, true, false}}) {
+    for (Fp8Case form : modes({.sizes = {1}, .k = 1000, .n = 264})) {
+      form.out = out;
+      form.alpha = alpha;
+      form.accumulate = accumulate;
+      form.options = options;
+      expect_one_first_row(form, {{1}, {48}, {65}, {300}, {3, 40}});
+    }
+  }
+  Context context(ContextOptions{.backend = "cuda"});
+  Fp8Case c{.sizes = {65}, .k = 1000, .n = 264, .accumulate = true};
+  c.average_rows = 48;
+  EXPECT_TRUE(kernel_of(context, Fp8Operands(c).args()).starts_with("sm90/gmm_64x128"));
+  c.average_rows = 49;
+  EXPECT_TRUE(kernel_of(context, Fp8Operands(c).args()).starts_with("sm90/grouped_"));
+}
+
+// Rows of the experts that other shards hold are zeros, or kept.
+TEST_F(HopperFp8, LocalGroupsOfAShard) {
+  for (const int64_t first : {0, 2, 5}) {
+    for (const int64_t average_rows : {0, 16}) {  // both families of blocks of 128
+      for (Fp8Case c : modes({.sizes = {70, 0, 130, 1, 257, 90, 0, 64}, .k = 272, .n = 136})) {
+        c.tail = 20;
+        c.local_groups = 3;
+        c.group_offset = first;
         c.average_rows = average_rows;
-        c.out = DType::kF32;
-        Context context(ContextOptions{.backend = "cuda", .sm_count = 3});
-        Fp8Operands operands(c, 7);
-        // Any codes, the same in each first row.
-        verify::Random random(3);
-        for (int64_t i = 0; i < operands.stride(); ++i) {
-          operands.lhs().store(i, random.uniform(-300, 300));
-        }
-        operands.lhs().upload();
-        verify::Random weights(5);
-        for (int64_t i = 0; i < c.n * operands.stride(); ++i) {
-          operands.rhs().store(i, weights.uniform(-300, 300));
-        }
-        operands.rhs().upload();
-        GmmArgs args = operands.args();
-        // Scales of the first row and group that don't depend on the number of rows.
-        GpuArray ones(DType::kF32, {c.m() * 8});
-        GpuArray more(DType::kF32, {c.groups() * 264 * 8});
-        verify::Random scales(9);
-        for (int64_t i = 0; i < ones.count(); ++i) ones.store(i, scales.uniform(0.5, 2));
-        for (int64_t i = 0; i < more.count(); ++i) more.store(i, scales.uniform(0.5, 2));
-        for (int64_t i = 0; i < 8; ++i) ones.store(i, 0.5 + 0.1 * static_cast<double>(i));
-        for (int64_t i = 0; i < 264 * 8; ++i) more.store(i, 0.7 + 0.001 * static_cast<double>(i));
-        ones.upload();
-        more.upload();
-        args.lhs.scales.values.data = ones.data();
-        args.rhs.scales.values.data = more.data();
-        if (c.fast) args.options.config = nullptr;
-        if (c.fast && average_rows < 1000) continue;  // other sums, by the caller's leave
-        const Status status = gmm(context, args);
-        ASSERT_TRUE(status.ok()) << status.message();
-        ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-        operands.out().download();
-        std::vector<double> row;
-        for (int64_t col = 0; col < c.n; ++col) row.push_back(operands.got(0, col));
-        if (alone.empty()) alone = row;
-        ASSERT_TRUE(std::none_of(row.begin(), row.end(), [](double v) { return std::isnan(v); }));
-        ASSERT_EQ(row, alone) << sizes[0] << " rows, average " << average_rows;
+        c.sm_count = 3;
+        expect(c);
+        c.accumulate = true;
+        c.alpha = true;
+        expect(c);
+      }
+    }
+  }
+}
+
+// Nobody on the host has read these addresses. Where they are aligned, blocks of 128 stay on tensor
+// cores; the other modes have the portable kernel.
+TEST_F(HopperFp8, WeightsInListsOnTheDevice) {
+  Context context(ContextOptions{.backend = "cuda"});
+  for (const int64_t local : {-1, 2}) {
+    for (const int64_t average_rows : {0, 16}) {
+      for (Fp8Case c : modes({.sizes = {70, 0, 130, 257}, .k = 272, .n = 136, .tail = 9})) {
+        c.weights_in_lists = true;
+        c.average_rows = average_rows;
+        c.local_groups = local;
+        c.group_offset = local < 0 ? 0 : 2;
+        c.sm_count = 3;
+        expect(c);
+        c.accumulate = true;
+        expect(c);
+        const std::string kernel = kernel_of(context, Fp8Operands(c).args());
+        const bool blocks = c.lhs_mode == ScaleMode::kBlock128;
+        EXPECT_TRUE(kernel.starts_with(blocks ? "sm90/grouped_" : "sm80/")) << kernel;
       }
     }
   }

@@ -149,6 +149,28 @@ const Row<TgmmArgs> kTgmmRows[] = {
      },
      "tgmm: lhs.columns = false, expected true, the column-wise copy that quantize writes for "
      "tgmm, because lhs.scales.mode = block_128"},
+    {"no column-wise copy of rhs",
+     [](TgmmArgs& t, Arrays&) {
+       t.lhs.scales = {ScaleMode::kRow, f32(arrays.lhs_scales, {kGroups, kK})};
+       t.rhs = {e4m3(arrays.rhs, {kM, kN}), {ScaleMode::kRow, f32(arrays.rhs_scales, {kM})}};
+     },
+     "tgmm: rhs.columns = false, expected true, the column-wise copy that quantize writes for "
+     "tgmm, because rhs.scales.mode = row"},
+    {"copies without scales", [](TgmmArgs& t, Arrays&) { t.rhs.scales = {}; },
+     "tgmm: rhs.scales = nothing, expected scales because rhs.dtype = e4m3"},
+    {"mx scales of a copy in f32",
+     [](TgmmArgs& t, Arrays&) { t.lhs.scales.mode = t.rhs.scales.mode = ScaleMode::kMx; },
+     "tgmm: lhs.scales.dtype = f32, expected e8m0"},
+    {"e5m2 x e5m2", [](TgmmArgs& t, Arrays&) { t.lhs.dtype = t.rhs.dtype = DType::kE5M2; },
+     "tgmm: rhs.dtype = e5m2, expected e4m3 with lhs.dtype = e5m2"},
+    {"an output in fp8", [](TgmmArgs& t, Arrays&) { t.out.dtype = DType::kE4M3; },
+     "tgmm: out.dtype = e4m3, expected f32, bf16 or f16 because lhs.dtype = e4m3"},
+    {"one scale of a copy for each group",
+     [](TgmmArgs& t, Arrays&) {
+       t.lhs.scales = {ScaleMode::kTensor, f32(arrays.lhs_scales, {kGroups})};
+       t.rhs.scales = {ScaleMode::kTensor, f32(arrays.rhs_scales, {1})};
+     },
+     "tgmm: lhs.scales.shape = [3], expected [1] because lhs.scales.mode = tensor"},
     {"too few columns", [](TgmmArgs& t, Arrays&) { t.rhs.shape[1] = 64; },
      "tgmm: rhs.shape[1] = 64, expected at least 96: each group's rows begin on a multiple of 32"},
     {"too few lines of scales", [](TgmmArgs& t, Arrays&) { t.lhs.scales.values.shape[0] = 2; },
@@ -192,6 +214,91 @@ const Row<GroupedGemmArgs> kGroupedGemmRows[] = {
      "a.scales.mode = block_128"},
     {"no scales", [](GroupedGemmArgs& g, Arrays&) { g.b.scales = {}; },
      "grouped_gemm: b.scales = nothing, expected scales because b.dtype = e4m3"},
+    {"a mode without values", [](GroupedGemmArgs& g, Arrays&) { g.a.scales.values = {}; },
+     "grouped_gemm: a.scales = nothing, expected a tensor of scales"},
+    {"unknown mode",
+     [](GroupedGemmArgs& g, Arrays&) { g.b.scales.mode = static_cast<ScaleMode>(7); },
+     "grouped_gemm: b.scales.mode = 7, expected 1 (tensor), 2 (row), 3 (block_128) or 4 (mx)"},
+    {"mixed modes",
+     [](GroupedGemmArgs& g, Arrays&) {
+       g.b.scales = {ScaleMode::kTensor, f32(arrays.rhs_scales, {1})};
+     },
+     "grouped_gemm: b.scales.mode = tensor, expected block_128 because a.scales.mode = block_128"},
+    {"blocks with rows",
+     [](GroupedGemmArgs& g, Arrays&) {
+       g.a.scales = {ScaleMode::kRow, f32(arrays.lhs_scales, {kGroups, 2})};
+     },
+     "grouped_gemm: b.scales.mode = block_128, expected tensor or row because a.scales.mode = "
+     "row"},
+    {"blocks of 32 with blocks of 128",
+     [](GroupedGemmArgs& g, Arrays&) {
+       g.b.scales = {ScaleMode::kMx, e8m0(arrays.exponents, {kGroups, 1, kN})};
+     },
+     "grouped_gemm: b.scales.mode = mx, expected block_128 because a.scales.mode = block_128"},
+    {"e5m2 x e5m2", [](GroupedGemmArgs& g, Arrays&) { g.a.dtype = g.b.dtype = DType::kE5M2; },
+     "grouped_gemm: b.dtype = e5m2, expected e4m3 with a.dtype = e5m2"},
+    {"fp8 x bf16", [](GroupedGemmArgs& g, Arrays&) { g.b.dtype = DType::kBF16; },
+     "grouped_gemm: b.dtype = bf16, expected e4m3 or e5m2 with a.dtype = e4m3"},
+    {"scales of i8", [](GroupedGemmArgs& g, Arrays&) { g.a.dtype = g.b.dtype = DType::kI8; },
+     "grouped_gemm: a.scales = given, expected none because a.dtype = i8"},
+    {"an output in fp8", [](GroupedGemmArgs& g, Arrays&) { g.d.dtype = DType::kE4M3; },
+     "grouped_gemm: d.dtype = e4m3, expected f32, bf16 or f16 because a.dtype = e4m3"},
+    {"an output in f64", [](GroupedGemmArgs& g, Arrays&) { g.d.dtype = DType::kF64; },
+     "grouped_gemm: d.dtype = f64, expected f32, bf16 or f16 because a.dtype = e4m3"},
+    {"c in fp8",
+     [](GroupedGemmArgs& g, Arrays& a) {
+       g.beta = 1.0;
+       g.c = f32(a.c, {kGroups, 2, kN});
+       g.c.dtype = DType::kE4M3;
+     },
+     "grouped_gemm: c.dtype = e4m3, expected f64, f32, bf16 or f16"},
+    {"tensor scales of too many groups",
+     [](GroupedGemmArgs& g, Arrays&) {
+       g.a.scales = {ScaleMode::kTensor, f32(arrays.lhs_scales, {kGroups + 1})};
+       g.b.scales = {ScaleMode::kTensor, f32(arrays.rhs_scales, {1})};
+     },
+     "grouped_gemm: a.scales.shape = [4], expected [1] or [3] because a.scales.mode = tensor"},
+    {"row scales of the inner dim",
+     [](GroupedGemmArgs& g, Arrays&) {
+       g.a.scales = {ScaleMode::kRow, f32(arrays.lhs_scales, {kGroups, 2})};
+       g.b.scales = {ScaleMode::kRow, f32(arrays.rhs_scales, {kGroups, kK})};
+     },
+     "grouped_gemm: b.scales.shape = [3, 4], expected [3, 5] because b.scales.mode = row"},
+    {"mx scales of blocks of 128",
+     [](GroupedGemmArgs& g, Arrays&) {
+       g.a.scales = {ScaleMode::kMx, e8m0(arrays.exponents, {kGroups, 2, 1})};
+       g.b.scales = {ScaleMode::kMx, e8m0(arrays.exponents, {kGroups, 1, 1})};
+     },
+     "grouped_gemm: b.scales.shape = [3, 1, 1], expected [3, 1, 5] because b.scales.mode = mx"},
+    {"scales of another rank",
+     [](GroupedGemmArgs& g, Arrays&) {
+       g.b.scales.values = f32(arrays.rhs_scales, {kGroups, 1});
+     },
+     "grouped_gemm: b.scales.shape = [3, 1], expected [3, 1, 1] or [3, 1, 5] because "
+     "b.scales.mode = block_128"},
+    {"scales of another type",
+     [](GroupedGemmArgs& g, Arrays&) { g.a.scales.values.dtype = DType::kBF16; },
+     "grouped_gemm: a.scales.dtype = bf16, expected f32 or e8m0"},
+    {"row scales in e8m0",
+     [](GroupedGemmArgs& g, Arrays&) {
+       g.b.scales = {ScaleMode::kRow, e8m0(arrays.exponents, {kGroups, kN})};
+     },
+     "grouped_gemm: b.scales.dtype = e8m0, expected f32"},
+    {"mx scales in f32", [](GroupedGemmArgs& g, Arrays&) { g.a.scales.mode = ScaleMode::kMx; },
+     "grouped_gemm: a.scales.dtype = f32, expected e8m0"},
+    {"scales without data", [](GroupedGemmArgs& g, Arrays&) { g.b.scales.values.data = nullptr; },
+     "grouped_gemm: b.scales.data = null, expected a pointer"},
+    {"a list of scales with a null",
+     [](GroupedGemmArgs& g, Arrays&) {
+       g.b.scales =
+           Scales::list(ScaleMode::kBlock128, arrays.null_in_list, f32(arrays.rhs_scales, {1, 1}));
+     },
+     "grouped_gemm: b.scales.pointers[1] = null, expected a pointer"},
+    {"scales on another device",
+     [](GroupedGemmArgs& g, Arrays&) { g.b.scales.values.device.kind = DeviceKind::kCuda; },
+     "grouped_gemm: b.scales.device = cuda:0, expected b.device = cpu"},
+    {"d over a's scales", [](GroupedGemmArgs& g, Arrays& a) { g.a.scales.values.data = a.out; },
+     "grouped_gemm: d overlaps a.scales, expected separate memory"},
     {"d over scales", [](GroupedGemmArgs& g, Arrays& a) { g.b.scales.values.data = a.out; },
      "grouped_gemm: d overlaps b.scales, expected separate memory"},
 };
