@@ -138,6 +138,24 @@ class GpuArray {
   mutable std::unique_ptr<verify::GuardedBuffer> buffer_;
 };
 
+/// Values of i32 or i64 that are neither -1 nor the index of one of `limit` rows. The last two of
+/// i64 are such an index in their lower 32 bits.
+inline std::vector<int64_t> bad_rows(DType dtype, int64_t limit) {
+  std::vector<int64_t> values = {-2, limit, limit + 7, INT32_MAX, INT32_MIN};
+  if (dtype == DType::kI64) {
+    constexpr int64_t kTwo32 = int64_t{1} << 32;
+    values.insert(values.end(), {int64_t{INT32_MAX} + 1, INT64_MAX, INT64_MIN, kTwo32, 3 - kTwo32});
+  }
+  return values;
+}
+
+/// `count` indices below `limit`; every seventh is `bad`.
+inline std::vector<int64_t> rows_with(int64_t bad, int64_t count, int64_t limit) {
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < count; ++i) indices.push_back(i % 7 == 3 ? bad : i * 13 % limit);
+  return indices;
+}
+
 inline Context reference_context() {
   ContextOptions options;
   options.backend = "reference";

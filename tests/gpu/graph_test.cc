@@ -1,5 +1,6 @@
 // Every op is captured once and replayed with other group sizes, among them all empty and
-// one-takes-all; each replay is compared with the reference.
+// one-takes-all, and with other rows where they lie by index; each replay is compared with the
+// reference.
 #include <cmath>
 #include <cstring>
 
@@ -45,6 +46,7 @@ class GraphTest : public GpuBackendTest {
     for (const std::vector<int64_t>& rows : kReplays) {
       for (int repeat = 0; repeat < 2; ++repeat) {
         sizes.set(rows);
+        if (other_inputs) other_inputs();
         for (const Output& out : outputs) out.array.upload();
         ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
         ASSERT_EQ(cudaGraphLaunch(graph, stream), cudaSuccess);
@@ -84,8 +86,21 @@ class GraphTest : public GpuBackendTest {
     return options;
   }
 
+  /// Before each replay: indices of `limit` rows that are drawn anew, some of them -1.
+  void draw_rows(GpuArray& index, int64_t limit) {
+    const auto draw = [this, &index, limit] {
+      std::vector<int64_t> rows;
+      for (int64_t i = 0; i < index.count(); ++i) rows.push_back(random.between(-1, limit - 1));
+      index.set(rows);
+    };
+    draw();
+    other_inputs = draw;
+  }
+
   Context reference;
   TestStream stream;
+  verify::Random random{11};
+  std::function<void()> other_inputs;  ///< called before each replay
 };
 
 TEST_P(GraphTest, GmmReplaysWithOtherSizes) {
@@ -178,6 +193,56 @@ TEST_P(GraphTest, TgmmReplaysWithOtherSizes) {
                                   .out = out.host_view(),
                                   .accumulate = accumulate});
         });
+  }
+}
+
+constexpr int64_t kRowsInMemory = 90;
+
+TEST_P(GraphTest, GmmReplaysWithOtherRows) {
+  for (const DType index : {DType::kI32, DType::kI64}) {
+    GpuArray lhs(DType::kBF16, {kRowsInMemory, kK});
+    GpuArray rhs(DType::kBF16, {kGroups, kK, kN});
+    GpuArray out(DType::kF32, {kM, kN});
+    GpuArray sizes(DType::kI32, {kGroups});
+    GpuArray rows(index, {kM});
+    lhs.fill_random(1);
+    rhs.fill_random(2);
+    draw_rows(rows, kRowsInMemory);
+    const auto call = [&](Context& on, bool device) {
+      return gmm(on, {.lhs = device ? lhs.view() : lhs.host_view(),
+                      .rhs = device ? rhs.view() : rhs.host_view(),
+                      .group_sizes = device ? sizes.sizes() : sizes.host_sizes(),
+                      .out = device ? out.view() : out.host_view(),
+                      .lhs_rows = device ? rows.view() : rows.host_view(),
+                      .options = device ? on_stream() : CallOptions{}});
+    };
+    replay_all(
+        sizes, out, [&] { return call(context, true); }, [&] { return call(reference, false); });
+  }
+}
+
+TEST_P(GraphTest, TgmmReplaysWithOtherRows) {
+  for (const bool of_lhs : {true, false}) {
+    GpuArray lhs(DType::kBF16, {of_lhs ? kRowsInMemory : kM, kK});
+    GpuArray rhs(DType::kBF16, {of_lhs ? kM : kRowsInMemory, kN});
+    GpuArray out(DType::kF32, {kGroups, kK, kN});
+    GpuArray sizes(DType::kI32, {kGroups});
+    GpuArray rows(of_lhs ? DType::kI64 : DType::kI32, {kM});
+    lhs.fill_random(1);
+    rhs.fill_random(2);
+    draw_rows(rows, kRowsInMemory);
+    const auto call = [&](Context& on, bool device) {
+      const TensorView index = device ? rows.view() : rows.host_view();
+      return tgmm(on, {.lhs = device ? lhs.view() : lhs.host_view(),
+                       .rhs = device ? rhs.view() : rhs.host_view(),
+                       .group_sizes = device ? sizes.sizes() : sizes.host_sizes(),
+                       .out = device ? out.view() : out.host_view(),
+                       .lhs_rows = of_lhs ? index : TensorView{},
+                       .rhs_rows = of_lhs ? TensorView{} : index,
+                       .options = device ? on_stream() : CallOptions{}});
+    };
+    replay_all(
+        sizes, out, [&] { return call(context, true); }, [&] { return call(reference, false); });
   }
 }
 

@@ -1,8 +1,10 @@
-// Bad sizes on the device through every Hopper kernel, on few multiprocessors: nothing outside is
-// touched, and out has the bits that the portable kernels give for the sizes as the contract counts
-// them. The bad group lies among the first or beyond a warp's 32.
+// Bad sizes and row indices on the device through every Hopper kernel, on few multiprocessors:
+// nothing outside is touched, and out has the bits that the portable kernels give for the sizes as
+// the contract counts them, or for rows of zeros. The bad group lies among the first or beyond a
+// warp's 32.
 #include <numeric>
 
+#include "core/text.h"
 #include "tests/gpu/hopper_fixture.h"
 
 namespace cadre::tests {
@@ -74,14 +76,48 @@ class HopperFaults : public HopperKernelTest {
       ASSERT_TRUE(right.ok()) << bad.name << ": " << right.message();
       ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess) << bad.name;
 
-      out.download();
-      expected.download();
-      EXPECT_TRUE(out.same_after(expected)) << bad.name;
-      EXPECT_TRUE(out.guards_intact()) << bad.name;
-      for (GpuArray* input : {&lhs, &rhs, &rows, &given}) {
-        input->download();
-        EXPECT_TRUE(input->unchanged()) << bad.name;
+      expect_same(out, expected, {&given}, bad.name);
+    }
+  }
+
+  /// `call(context, out, rows, options)` with every bad row index among good ones; the portable
+  /// kernels get -1 in its place.
+  template <typename Call>
+  void expect_row_faults(GpuArray& out, GpuArray& expected, const Call& call) {
+    for (const DType dtype : {DType::kI32, DType::kI64}) {
+      GpuArray given(dtype, {kM});
+      GpuArray counted(dtype, {kM});
+      counted.set(rows_with(-1, kM, kM));
+      for (const int64_t bad : bad_rows(dtype, kM)) {
+        const std::string what = text(name_of(dtype), " row index ", bad);
+        given.set(rows_with(bad, kM, kM));
+        out.upload();
+        expected.upload();
+
+        const Status status = call(context, out, given, pinned());
+        ASSERT_TRUE(status.ok()) << what << ": " << status.message();
+        const Status met = context.check(kGpu);
+        EXPECT_EQ(met.code(), StatusCode::kInvalid) << what;
+        EXPECT_NE(met.message().find("row index"), std::string::npos) << met.message();
+        const Status right = call(portable, expected, counted, CallOptions{});
+        ASSERT_TRUE(right.ok()) << what << ": " << right.message();
+        const Status none = portable.check(kGpu);
+        EXPECT_TRUE(none.ok()) << what << ": " << none.message();
+        expect_same(out, expected, {&given}, what);
       }
+    }
+  }
+
+  void expect_same(GpuArray& out, GpuArray& expected, std::vector<GpuArray*> inputs,
+                   const std::string& what) {
+    out.download();
+    expected.download();
+    EXPECT_TRUE(out.same_after(expected)) << what;
+    EXPECT_TRUE(out.guards_intact()) << what;
+    inputs.insert(inputs.end(), {&lhs, &rhs, &rows});
+    for (GpuArray* input : inputs) {
+      input->download();
+      EXPECT_TRUE(input->unchanged()) << what;
     }
   }
 };
@@ -99,6 +135,23 @@ TEST_P(HopperFaults, BadSizesInGmm) {
   }
 }
 
+TEST_P(HopperFaults, BadRowIndicesInGmm) {
+  GpuArray sizes(DType::kI64, {kGroups});
+  sizes.set(good_sizes());
+  GpuArray out(DType::kBF16, {kM, kN});
+  GpuArray expected(DType::kBF16, {kM, kN});
+  expect_row_faults(
+      out, expected,
+      [&](Context& on, const GpuArray& to, const GpuArray& index, const CallOptions& options) {
+        return gmm(on, {.lhs = lhs.view(),
+                        .rhs = rhs.view(),
+                        .group_sizes = sizes.sizes(),
+                        .out = to.view(),
+                        .lhs_rows = index.view(),
+                        .options = options});
+      });
+}
+
 INSTANTIATE_TEST_SUITE_P(All, HopperFaults, testing::ValuesIn(restricted_names("gmm")), backend_of);
 
 class HopperTgmmFaults : public HopperFaults {};
@@ -111,6 +164,26 @@ TEST_P(HopperTgmmFaults, BadSizesInTgmm) {
         out, expected,
         [&](Context& on, const GpuArray& to, const GpuArray& sizes, const CallOptions& options) {
           return run_tgmm(on, to, sizes, accumulate, options);
+        });
+  }
+}
+
+TEST_P(HopperTgmmFaults, BadRowIndicesInTgmm) {
+  GpuArray sizes(DType::kI64, {kGroups});
+  sizes.set(good_sizes());
+  GpuArray out(DType::kF32, {kGroups, kK, kN});
+  GpuArray expected(DType::kF32, {kGroups, kK, kN});
+  for (const bool of_lhs : {true, false}) {
+    expect_row_faults(
+        out, expected,
+        [&](Context& on, const GpuArray& to, const GpuArray& index, const CallOptions& options) {
+          return tgmm(on, {.lhs = lhs.view(),
+                           .rhs = rows.view(),
+                           .group_sizes = sizes.sizes(),
+                           .out = to.view(),
+                           .lhs_rows = of_lhs ? index.view() : TensorView{},
+                           .rhs_rows = of_lhs ? TensorView{} : index.view(),
+                           .options = options});
         });
   }
 }

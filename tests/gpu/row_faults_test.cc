@@ -1,5 +1,5 @@
 // Row indices on the device that are out of range, and graphs of the row ops replayed with other
-// routings.
+// routings and of select_experts with other logits.
 #include "tests/gpu/gpu_fixture.h"
 
 namespace cadre::tests {
@@ -195,6 +195,67 @@ TEST_P(RowFaults, GraphReplaysWithOtherRoutings) {
   }
   cudaGraphExecDestroy(graph);
   cudaStreamDestroy(stream);
+}
+
+/// What select_experts and its gradient write.
+struct Selected {
+  GpuArray ids{DType::kI32, {kTokens, kTopK}};
+  GpuArray weights{DType::kF32, {kTokens, kTopK}};
+  GpuArray dlogits{DType::kF32, {kTokens, kExperts}};
+
+  std::vector<GpuArray*> all() { return {&ids, &weights, &dlogits}; }
+};
+
+TEST_P(RowFaults, SelectExpertsGraphReplaysWithOtherLogits) {
+  GpuArray logits{DType::kF32, {kTokens, kExperts}};
+  Selected got, expected;
+  TestStream stream;
+  Context reference = reference_context();
+  const auto select = [&](Context& on, Selected& out, bool device) {
+    const auto view = [device](GpuArray& array) {
+      return device ? array.view() : array.host_view();
+    };
+    const CallOptions options{.stream = device ? static_cast<cudaStream_t>(stream) : nullptr};
+    const Status status = select_experts(on, {.logits = view(logits),
+                                              .expert_ids = view(out.ids),
+                                              .weights = view(out.weights),
+                                              .options = options});
+    if (!status.ok()) return status;
+    return select_experts_grad(on, {.logits = view(logits),
+                                    .expert_ids = view(out.ids),
+                                    .dweights = view(weights),
+                                    .dlogits = view(out.dlogits),
+                                    .options = options});
+  };
+  const auto call = [&] { return select(context, got, true); };
+  logits.fill_random(4);
+  for (GpuArray* array : got.all()) array->upload();
+  ASSERT_TRUE(call().ok());
+  ASSERT_TRUE(context.check(kGpu, stream).ok());
+  const cudaGraphExec_t graph = capture(stream, call);
+  ASSERT_NE(graph, nullptr);
+  for (uint64_t replay = 0; replay < 5; ++replay) {
+    logits.fill_random(10 + replay);
+    if (replay == 3) {  // ties go to the lower index
+      for (int64_t i = 0; i < logits.count(); ++i) logits.store(i, 0.5);
+      logits.upload();
+    }
+    for (GpuArray* array : got.all()) array->upload();
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    ASSERT_EQ(cudaGraphLaunch(graph, stream), cudaSuccess);
+    ASSERT_TRUE(context.check(kGpu, stream).ok());
+    for (GpuArray* array : got.all()) {
+      array->download();
+      EXPECT_TRUE(array->guards_intact());
+    }
+    const Status status = select(reference, expected, false);
+    ASSERT_TRUE(status.ok()) << status.message();
+    const std::string what = "replay " + std::to_string(replay);
+    expect_close(got.ids, expected.ids, 0, what + ", expert_ids");
+    expect_close(got.weights, expected.weights, 1e-5, what + ", weights");
+    expect_close(got.dlogits, expected.dlogits, 1e-5, what + ", dlogits");
+  }
+  cudaGraphExecDestroy(graph);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RowFaults, testing::ValuesIn(backend_names()), backend_of);

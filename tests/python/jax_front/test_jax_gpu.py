@@ -1,4 +1,5 @@
-"""On a CUDA device: values, gradients, replays of command buffers with other sizes, and reports of bad sizes."""
+"""On a CUDA device: values, gradients, replays of command buffers with other sizes, and reports of bad sizes; the layer, FP8
+codes and products of them against the CPU's."""
 
 import cadre.jax as cj
 import jax
@@ -207,3 +208,129 @@ def test_cadre_check_makes_the_call_itself_raise(monkeypatch):
     with pytest.raises(jax.errors.JaxRuntimeError, match="gmm: check: on cuda:0 a group size was"):
         jax.block_until_ready(cj.gmm(lhs, rhs, jnp.array([64, -1, 65, 1, 127, 43])))
     cj.check()  # reported already
+
+
+def by_the_cpu(function, *arguments):
+    """The same call on the host. Its arguments come from NumPy: none lies on the GPU."""
+    results = oracle.on_host(function)(*jax.tree.map(np.asarray, arguments))
+    platforms = {device.platform for leaf in jax.tree.leaves(results) for device in leaf.devices()}
+    assert platforms == {"cpu"}
+    return results
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("bfloat16", 2.0**-6), ("float32", 1e-5)])
+def test_a_layer_and_its_gradients_are_the_cpus_for_changing_experts(dtype, tolerance):
+    tokens, top_k, hidden, inner, experts = 96, 2, 72, 40, 6
+    x = oracle.normal(1, tokens, hidden, dtype=dtype)
+    w13 = oracle.normal(2, experts, 2 * inner, hidden, dtype=dtype) / hidden**0.5
+    w2 = oracle.normal(3, experts, hidden, inner, dtype=dtype) / inner**0.5
+    random = np.random.default_rng(4)
+    weights = jnp.asarray(random.uniform(size=(tokens, top_k)), jnp.float32)
+    dout = jnp.asarray(random.standard_normal((tokens, hidden)), jnp.float32)
+    traced = []
+
+    def total(x, weights, w13, w2, dout, ids):
+        traced.append(x.dtype)
+        out = cj.moe_mlp(x, ids, weights, w13, w2)
+        return (out * dout).sum(), out
+
+    step = jax.value_and_grad(total, (0, 1, 2, 3), has_aux=True)
+    recorded = jax.jit(step)
+    chosen = [random.integers(-1, experts + 1, (tokens, top_k)) for _ in range(2)]
+    chosen += [np.full((tokens, top_k), 3), np.full((tokens, top_k), -1)]  # all to one, nobody anywhere
+    found = []
+    for ids in [*chosen, *chosen]:
+        found.append(recorded(x, weights, w13, w2, dout, jnp.asarray(ids, jnp.int32)))
+    assert len(traced) == 1, "other experts were compiled again"
+    for ids, ((_, out), gradients) in zip([*chosen, *chosen], found, strict=True):
+        exact = by_the_cpu(step, *wide(x, weights, w13, w2, dout), ids.astype(np.int32))
+        (_, expected), wanted = exact
+        oracle.close(out, expected, tolerance)
+        oracle.all_close(gradients, wanted, tolerance)
+    cj.check()
+
+
+FP8_MODES = ("tensor", "row", "block_128", "mx")
+E4M3, E5M2 = jnp.float8_e4m3fn, jnp.float8_e5m2
+
+
+def used(copy, sizes):
+    """What a column-wise copy holds of groups, codes and scales: the rest of its memory is nobody's."""
+    columns = sum(-(-size // 32) * 32 for size in sizes)
+    block = {"block_128": 128, "mx": 32}.get(copy.mode)
+    lines = {"tensor": 1, "row": len(sizes)}.get(copy.mode)
+    lines = sum(-(-size // block) for size in sizes) if lines is None else lines
+    return np.asarray(copy.data)[:, :columns], np.asarray(copy.scales)[:lines]
+
+
+def same_bits(got, expected):
+    got, expected = (np.ascontiguousarray(np.asarray(each)) for each in (got, expected))
+    assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
+
+
+@pytest.mark.parametrize("mode", FP8_MODES)
+@pytest.mark.parametrize("dtype", [E4M3, E5M2], ids=["e4m3", "e5m2"])
+@pytest.mark.parametrize("source", ["float32", "bfloat16", "float16"])
+def test_codes_scales_and_values_have_the_cpus_bits(mode, dtype, source):
+    x = oracle.normal(1, M, K, dtype=source)
+    weights = oracle.normal(2, 3, K, N, dtype=source)
+
+    def quantised(x, weights, sizes):
+        rows, columns = cj.quantize(x, mode, sizes, dtype=dtype, columns=True)
+        both = cj.quantize(weights, mode, dtype=dtype, columns=True)
+        values = (
+            cj.dequantize(rows, sizes, out_dtype="float32"),
+            cj.dequantize(columns, sizes, num_rows=M, out_dtype="float32"),
+            *(cj.dequantize(each, out_dtype="float32") for each in both),
+        )
+        return columns, (rows, both, values, cj.amax(weights, mode))
+
+    made = jax.jit(quantised)
+    for sizes in SIZES:
+        columns, others = made(x, weights, jnp.array(sizes))
+        expected_columns, expected = by_the_cpu(made, x, weights, np.array(sizes))
+        assert jax.tree.structure(others) == jax.tree.structure(expected)
+        for ours, theirs in zip(jax.tree.leaves(others), jax.tree.leaves(expected), strict=True):
+            assert {device.platform for device in ours.devices()} == {"gpu"}
+            same_bits(ours, theirs)
+        for ours, theirs in zip(used(columns, sizes), used(expected_columns, sizes), strict=True):
+            same_bits(ours, theirs)
+    cj.check()
+
+
+#: Of the sum of its terms' absolute values: 33 errors of 2^-13, which Hopper's tensor cores make (docs/numerics.md), and one
+#: more for all roundings in f32, the CPU's among them.
+FP8_SUM = 34 * 2.0**-13
+
+
+@pytest.mark.parametrize("mode", FP8_MODES)
+@pytest.mark.parametrize("k, n", [(256, 144), (K + 1, N + 1)], ids=["even", "odd"])
+def test_products_of_scaled_arrays_are_the_cpus(mode, k, n):
+    """Even sizes are for the tensor cores, odd ones for the kernel that takes everything."""
+    x, dy = (oracle.normal(i, M, width, dtype="float32") for i, width in ((1, k), (2, n)))
+    weights = oracle.normal(3, 6, n, k, dtype="float32")
+    f32 = {"preferred_element_type": "float32"}
+
+    def products(x, dy, weights, sizes):
+        rows, columns = cj.quantize(x, mode, sizes, columns=True)
+        w = cj.quantize(weights, mode)
+        scales = w.scales.transpose(0, 2, 1) if w.scales.ndim == 3 else w.scales
+        turned = cj.ScaledArray(w.data.transpose(0, 2, 1), scales, mode)
+        grad = cj.quantize(dy, mode, sizes, dtype=E5M2, rows=False, columns=True)
+        out = cj.gmm(rows, w, sizes, transpose_rhs=True, **f32)
+        return out, cj.ragged_dot(rows, turned, sizes, **f32), cj.tgmm(columns, grad, sizes, **f32)
+
+    recorded = jax.jit(products)
+    for sizes in SIZES:
+        ours = recorded(x, dy, weights, jnp.array(sizes))
+        theirs = by_the_cpu(recorded, x, dy, weights, np.array(sizes))
+        # Of what was quantised: the values' own sums are larger by 2^-3 of e5m2 and 2^-4 of e4m3 at most.
+        sums = oracle.gmm(*wide(abs(x), abs(weights)), sizes, transpose_rhs=True)
+        magnitudes = sums, sums, oracle.tgmm(*wide(abs(x), abs(dy)), jnp.array(sizes))
+        for got, expected, magnitude in zip(ours, theirs, magnitudes, strict=True):
+            assert {device.platform for device in got.devices()} == {"gpu"}
+            got, expected = (np.asarray(each, np.float64) for each in (got, expected))
+            assert (np.abs(got - expected) <= 1.25 * FP8_SUM * np.asarray(magnitude)).all()
+            assert np.abs(expected).max() > 0 or not any(sizes)
+    cj.check()

@@ -9,7 +9,7 @@ from torch_oracle import random
 
 pytestmark = pytest.mark.gpu
 
-M, K, N, G = 96, 40, 72, 4
+M, K, N, G, TOP_K = 96, 40, 72, 4, 2
 SPLITS = [[20, 0, 30, 40], [96, 0, 0, 0], [1, 2, 3, 4], [0, 0, 0, 0], [24, 24, 24, 24]]
 
 
@@ -168,6 +168,36 @@ def test_no_call_waits_for_the_device():
         torch.cuda.set_sync_debug_mode("default")
 
 
+def test_no_call_of_the_layer_waits_for_the_device():
+    shapes = {"x": (M, K), "logits": (M, G), "w13": (G, 2 * N, K), "w2": (G, K, N)}
+    leaves = {
+        name: random(*shape, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+        for name, shape in shapes.items()
+    }
+    dy = random(M, K, dtype=torch.bfloat16, device="cuda")
+
+    def layer(x, logits, w13, w2):
+        weights, ids = cadre.torch.select_experts(logits, TOP_K)
+        routing = cadre.torch.route(ids, G)
+        rows = cadre.torch.permute(x, routing)
+        shared = cadre.torch.combine(rows, routing, weights, shared=x, residual=x)
+        routed_here = cadre.torch.moe_mlp(x, ids, weights, w13, w2, shared=shared)
+        return cadre.torch.moe_mlp(x, routing, weights, w13, w2, residual=routed_here)
+
+    def both_ways():
+        torch.autograd.grad(layer(**leaves), list(leaves.values()), dy)
+
+    both_ways()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        both_ways()
+        with torch.no_grad():
+            layer(**leaves)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    cadre.torch.check("cuda")
+
+
 def peak_of(function, *args, **options):
     """(bytes allocated at most during the call beyond what was before, its result)."""
     torch.cuda.synchronize()
@@ -317,3 +347,81 @@ def test_a_captured_layer_replays_with_other_routings(dtype):
         for got, expected in zip(results, layer_step(x, ids, weights, w13, w2, dy), strict=True):
             assert torch.equal(got, expected)
     cadre.torch.check()
+
+
+EXPERTS = {
+    "grad": {},
+    "main_grad": {"fuse_wgrad_accumulation": True},
+    "delayed": {"delay_wgrad_compute": True},
+    "delayed main_grad": {"delay_wgrad_compute": True, "fuse_wgrad_accumulation": True},
+}
+every_kind_of_experts = pytest.mark.parametrize("options", EXPERTS.values(), ids=EXPERTS)
+
+
+def experts_of(options, dtype):
+    """A layer, the main_grads that it has, and what a step of it takes."""
+    layer = cadre.torch.GroupedMLP(G, K, N, bias=True, device="cuda", dtype=dtype, **options)
+    with torch.no_grad():
+        for bias in layer.biases():
+            bias.normal_()
+    fused = layer.weights() if layer.fuse_wgrad_accumulation else []
+    for weight in fused:
+        weight.main_grad = torch.zeros_like(weight, dtype=torch.float32)
+    x = random(M, K, dtype=dtype, device="cuda", requires_grad=True)
+    weights = random(M, TOP_K, dtype=torch.float32, device="cuda", requires_grad=True)
+    ids = torch.randint(0, G, (M, TOP_K), device="cuda")
+    dout = random(M, K, dtype=dtype, device="cuda")
+    return layer, [weight.main_grad for weight in fused], (x, ids, weights, dout)
+
+
+def experts_step(layer, x, ids, weights, dout):
+    """The result and every gradient of a training step, each gradient in memory of its own or in main_grad."""
+    for leaf in (x, weights, *layer.parameters()):
+        leaf.grad = None
+    out = layer(x, ids, weights)
+    out.backward(dout)
+    layer.backward_dw()
+    fused = layer.fuse_wgrad_accumulation
+    of_weights = [each.main_grad if fused else each.grad for each in layer.weights()]
+    return [out.detach(), x.grad, weights.grad, *(bias.grad for bias in layer.biases()), *of_weights]
+
+
+@every_kind_of_experts
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_training_step_of_experts_replays_with_other_routings(dtype, options):
+    layer, main_grads, (x, ids, weights, dout) = experts_of(options, dtype)
+    graph, results = capture(experts_step, layer, x, ids, weights, dout)
+    others = [torch.randint_like(ids, -1, G + 1), torch.randint_like(ids, 0, G)]
+    others += [torch.full_like(ids, each) for each in (3, -1)]  # all to one, nobody anywhere
+    for other in others:
+        ids.copy_(other)
+        with torch.no_grad():
+            for tensor in (x, weights, dout):
+                tensor.copy_(torch.randn_like(tensor))
+        for result in results:
+            result.fill_(float("nan"))
+        for main_grad in main_grads:
+            main_grad.fill_(1.0)
+        graph.replay()
+        replayed = [result.clone() for result in results]
+        for main_grad in main_grads:
+            main_grad.fill_(1.0)
+        expected = experts_step(layer, x, ids, weights, dout)
+        torch.cuda.synchronize()
+        for ours, eager in zip(replayed, expected, strict=True):
+            assert torch.equal(ours, eager)
+    cadre.torch.check("cuda")
+
+
+@every_kind_of_experts
+def test_no_pass_of_experts_waits_for_the_device(options):
+    layer, _, inputs = experts_of(options, torch.bfloat16)
+    experts_step(layer, *inputs)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        experts_step(layer, *inputs)
+        with torch.no_grad():
+            layer(*inputs[:3])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    cadre.torch.check("cuda")
