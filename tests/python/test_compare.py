@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -255,6 +256,54 @@ def test_a_missing_or_foreign_onednn_is_left_out_with_its_reason(capsys, monkeyp
     code, out, _ = run(capsys, *SMALL, "--front", "numpy", "--json")
     (row,) = json.loads(out)["results"]
     assert code == 0 and reason in row["left_out"][onednn.RIVAL] and onednn.RIVAL not in row["rivals"]
+
+
+FAKE_JAX = """
+import os
+
+def default_backend():
+    print(os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE", "unset"))
+    return "cpu"
+"""
+LOOK_FOR_A_GPU = """
+import argparse
+from cadre._command import compare
+print(compare._device(argparse.Namespace(device=None), ["cuda", "cpu"])[0])
+"""
+
+
+@pytest.mark.parametrize("users_own, seen", [({}, "false"), ({"XLA_PYTHON_CLIENT_PREALLOCATE": "true"}, "true")])
+def test_looking_for_a_gpu_leaves_its_memory_to_pytorch(tmp_path, users_own, seen):
+    """JAX's backend, once started, takes 75 % of it: so it is told not to before it starts, unless the user wants that."""
+    (tmp_path / "jax.py").write_text(FAKE_JAX)
+    (tmp_path / "torch.py").write_text("class cuda:\n    is_available = staticmethod(lambda: False)\n")
+    kept = {name: value for name, value in os.environ.items() if name != "XLA_PYTHON_CLIENT_PREALLOCATE"}
+    path = os.pathsep.join([str(tmp_path), str(Path(cadre.__file__).parents[1])])
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK_FOR_A_GPU], env={**kept, **users_own, "PYTHONPATH": path},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.split()
+    assert words[0] == seen and words[-1] == "cpu", "the first call starts the backend"
+
+
+def test_pytorchs_memory_goes_back_before_jax_is_measured(capsys, monkeypatch):
+    order = []
+    for name in INSTALLED:
+        module = compare.FRONTS[name]
+        monkeypatch.setattr(module, "contenders", _noted(order, name, module.contenders))
+        monkeypatch.setattr(module, "release", lambda name=name: order.append(f"{name} released"))
+    assert run(capsys, *SMALL, "--json")[0] == 0
+    assert order == [word for name in INSTALLED for word in (name, f"{name} released")]
+
+
+def _noted(order, name, function):
+    def call(*arguments):
+        order.append(name)
+        return function(*arguments)
+
+    return call
 
 
 def test_a_trace_that_can_not_be_written_is_two_before_anything_runs(capsys, tmp_path):

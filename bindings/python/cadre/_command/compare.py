@@ -255,6 +255,8 @@ def run(options):
                 except ArithmeticError as error:
                     print(f"cadre compare: {layer.name}, {FRONTS[name].NAME}: cadre: {error}", file=sys.stderr)
                     return 1
+                finally:
+                    FRONTS[name].release()
     notes += [f"{row['shape']}, {FRONTS[row['front']].NAME}: {row['cut']}." for row in rows if "cut" in row]
     if trace:
         trace.write(options.trace, {"command": " ".join(["cadre", *sys.argv[1:]]), "cadre": cadre_version})

@@ -1,6 +1,7 @@
 """The layer with cadre.jax.moe_mlp, and the same ops around lax.ragged_dot, both jitted."""
 
 import importlib.util
+import os
 import time
 
 import numpy
@@ -11,6 +12,21 @@ from .contender import Contender
 NAME = "JAX"
 RIVAL = "lax.ragged_dot"
 _PROBED = 64  # lax multiplies all rows with all experts on a CPU: a first look takes a part of the tokens
+
+
+def _started():
+    """The module, its backend started. That would take 75 % of a GPU's memory, and PyTorch is measured beside it."""
+    import jax
+
+    name = "XLA_PYTHON_CLIENT_PREALLOCATE"  # read when the backend starts, never again
+    users_own = name in os.environ
+    os.environ.setdefault(name, "false")
+    try:
+        jax.default_backend()
+    finally:
+        if not users_own:
+            del os.environ[name]
+    return jax
 
 
 def available():
@@ -41,31 +57,29 @@ def copies():
 def has_gpu():
     if importlib.util.find_spec("jax") is None:
         return False
-    import jax
-
-    return jax.default_backend() == "gpu"
+    return _started().default_backend() == "gpu"
 
 
 def gpu_name():
-    import jax
-
-    return jax.devices("gpu")[0].device_kind
+    return _started().devices("gpu")[0].device_kind
 
 
 def gpu_free_bytes():
-    import jax
-
-    stats = jax.devices("gpu")[0].memory_stats() or {}
+    stats = _started().devices("gpu")[0].memory_stats() or {}
     return stats.get("bytes_limit", 16 << 30) - stats.get("bytes_in_use", 0)
+
+
+def release():
+    """Nothing: JAX keeps what it took, and takes it from there the next time."""
 
 
 def contenders(case, device):
     """(contenders, reasons of those that are left out)."""
-    import jax
     import jax.numpy as jnp
 
     import cadre.jax
 
+    jax = _started()
     place = jax.devices("gpu" if device == "cuda" else "cpu")[0]
 
     def put(array):
