@@ -14,7 +14,7 @@ import cadre
 import numpy
 import pytest
 from cadre.__main__ import main
-from cadre._command import compare
+from cadre._command import compare, picture
 from cadre._command.progress import Progress
 from cadre._compare import case as cases
 from cadre._compare import clock, models, onednn
@@ -322,3 +322,80 @@ def test_a_report_is_a_page_of_the_answer_beside_its_results(capsys, tmp_path):
     assert "mine.json" in page and row["shape"] in page and page.count('class="bars"') == 1
     code, out, err = run(capsys, *SMALL, "--report", str(tmp_path / "nowhere" / "mine.html"))
     assert (code, out) == (2, "") and "--report = " in err
+    code, out, err = run(capsys, *SMALL, "--report", str(tmp_path / "mine.html"), "--no-report")
+    assert (code, out) == (2, "") and "beside --no-report" in err
+
+
+@pytest.fixture
+def on_a_terminal(capsys, monkeypatch, tmp_path):
+    """Runs the command in a folder of its own with an output that says it is a terminal. Returns what it printed."""
+    pytest.importorskip("jinja2", reason="jinja2 is not installed; to run this: pip install jinja2")
+    monkeypatch.chdir(tmp_path)
+
+    def call(*more):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+            code, out, err = run(capsys, *SMALL, "--front", "numpy", *more)
+        assert code == 0, err
+        return out
+
+    return call
+
+
+def test_on_a_terminal_the_answer_is_a_page_too(on_a_terminal, tmp_path):
+    out = on_a_terminal()
+    page = tmp_path / picture.PAGE
+    assert out.endswith(f"\nTo look at: {page}\n") and list(tmp_path.iterdir()) == [page]
+    assert "6,2,48,40" in page.read_text() and page.read_text().count('class="bars"') == 1
+    before = page.read_text()
+    assert "To look at: " in on_a_terminal() and page.read_text() != before, "its own page is written again"
+
+
+def test_a_page_is_written_for_people_alone(on_a_terminal, capsys, tmp_path):
+    on_a_terminal("--json")
+    assert "To look at" not in on_a_terminal("--no-report")
+    assert "To look at" not in run(capsys, *SMALL, "--front", "numpy")[1], "piped"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["text", "page", "folder", "link"])
+def test_what_is_there_and_not_its_own_page_stays(on_a_terminal, tmp_path, kind):
+    there = tmp_path / picture.PAGE
+    if kind == "folder":
+        there.mkdir()
+    elif kind == "link":
+        there.symlink_to(tmp_path / "nowhere")
+    else:
+        there.write_text("my own" if kind == "text" else '<meta name="generator" content="cadre.report">')
+    before = there.lstat()[:7]  # all but its times
+    out = on_a_terminal()
+    assert f"No page to look at: {picture.PAGE} is there and not of cadre compare." in out and "█" in out
+    assert there.lstat()[:7] == before and list(tmp_path.iterdir()) == [there]
+
+
+def test_a_folder_that_can_not_be_written_to_costs_no_answer(on_a_terminal, monkeypatch):
+    def fails(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(picture, "_replace", fails)
+    out = on_a_terminal()
+    assert out.startswith("On this machine") and f"No page to look at: {picture.PAGE}: Permission denied." in out
+
+
+class Piped(Terminal):
+    def isatty(self):
+        return False
+
+
+def test_bars_are_as_long_as_the_times_and_fit_the_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    for stream, columns in ((Terminal(), 100), (Piped(), 80)):
+        bars = picture.Bars(stream, left=53)
+        assert len(bars.bar(1.0)) == bars.width == columns - 54
+        assert bars.bar(0.5) == "█" * (bars.width // 2) + ("▌" if bars.width % 2 else "")
+        assert bars.bar(1e-9) == "▏", "never nothing"
+    monkeypatch.setenv("COLUMNS", "20")
+    assert picture.Bars(Terminal(), left=53).width == 8
+    ascii_only = Piped()
+    ascii_only.encoding = "ascii"
+    assert picture.Bars(ascii_only, left=53).bar(1.0) == "#" * 26

@@ -36,6 +36,8 @@ def _parser():
 
 def main(arguments=None):
     """Runs one command and returns its exit code."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # µ and bars where the encoding has none
     try:
         options = _parser().parse_args(arguments)
         code = options.run(options)

@@ -10,14 +10,13 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
 
 from .. import _versions
 from .._compare import case as cases
 from .._compare import clock, jax_front, models, numpy_front, torch_front
 from .._compare.trace import Trace
 from .._units import time_of
-from . import NOT_AVAILABLE
+from . import NOT_AVAILABLE, picture
 from .progress import Progress
 
 EXAMPLE = "cadre compare qwen3-30b --tokens 512"
@@ -52,7 +51,10 @@ def add_arguments(parser):
     parser.add_argument(
         "--seconds", type=_number(1, False), default=40.0, help="for all measurements; default: %(default)g"
     )
-    parser.add_argument("--report", metavar="FILE", help="also write the answer as a page, FILE.html")
+    parser.add_argument(
+        "--report", metavar="FILE", help=f"write the answer's page to FILE.html; default: on a terminal {picture.PAGE}"
+    )
+    parser.add_argument("--no-report", action="store_true", help="write no page")
     parser.add_argument("--trace", metavar="FILE", help="also write what ran when, for ui.perfetto.dev")
     parser.add_argument("--json", action="store_true", help="print one JSON object, which python -m cadre.report reads")
 
@@ -166,18 +168,19 @@ def sentence(row, name):
 
 def _table(rows):
     """Lines of a table with a bar for each time."""
-    yield f"{'':32} {'time':>10} {'over cadre':>11}"
+    bars = picture.Bars(sys.stdout, left=53)
+    yield f"{'':28} {'time':>10} {'over cadre':>11}"
     for row in rows:
         yield f"{row['shape']}, {row['tokens']} tokens, {row['dtype']}, {FRONTS[row['front']].NAME}"
         times = {"cadre": {"median_s": row["median_s"]}, **row["rivals"]}
         longest = max(entry["median_s"] for entry in times.values())
         for name, entry in times.items():
-            bar = "█" * max(1, round(24 * entry["median_s"] / longest))
+            bar = bars.bar(entry["median_s"] / longest)
             about = "~" if entry.get("estimated") else ""
             over = "" if name == "cadre" else f"{entry['median_s'] / row['median_s']:.2f}"
-            yield f"  {name:30} {about + time_of(entry['median_s']):>10} {over:>11}  {bar}"
+            yield f"  {name:26} {about + time_of(entry['median_s']):>10} {over:>11}  {bar}"
         for name, reason in row["left_out"].items():
-            yield f"  {name:30} left out: {reason}"
+            yield f"  {name:26} left out: {reason}"
 
 
 def _document(options, device, rows, left_out, notes):
@@ -205,27 +208,6 @@ def _document(options, device, rows, left_out, notes):
     }
 
 
-def _check_target(option, file):
-    """Seen before the measuring, so that a wrong name costs no minute."""
-    if file is None:
-        return
-    target = Path(file)
-    if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
-        raise ValueError(f"{option} = {file}, expected a file in a folder that exists and can be written to")
-    if not target.name or target.is_dir():
-        raise ValueError(f"{option} = {file}, expected a file, and that is a folder")
-
-
-def _write_report(target, document):
-    """Writes the page, and beside it the results that it was made of. Returns the page's file."""
-    from .. import report
-
-    results, page = target.with_suffix(".json"), target.with_suffix(".html")
-    results.write_text(document + "\n", encoding="utf-8")
-    page.write_text(report.page([report.read(results)], title="cadre compare"), encoding="utf-8")
-    return page
-
-
 def run(options):
     layers = [models.named(word) for word in options.model or ["qwen3-30b"]]
     if options.dtype:
@@ -233,8 +215,10 @@ def run(options):
     from .._library import backends
     from .._library import version as cadre_version
 
+    if options.report and options.no_report:
+        raise ValueError(f"--report = {options.report} beside --no-report, expected one of them")
     for option, file in (("--trace", options.trace), ("--report", options.report)):
-        _check_target(option, file)
+        picture.check_target(option, file)
     device, notes = _device(options, backends())
     busy = clock.share_of_others() if device == "cpu" else 0.0
     if busy > 0.1:
@@ -260,12 +244,16 @@ def run(options):
     notes += [f"{row['shape']}, {FRONTS[row['front']].NAME}: {row['cut']}." for row in rows if "cut" in row]
     if trace:
         trace.write(options.trace, {"command": " ".join(["cadre", *sys.argv[1:]]), "cadre": cadre_version})
-    document = json.dumps(_document(options, device, rows, left_out, notes), indent=1)
+    document = _document(options, device, rows, left_out, notes)
+    text = json.dumps(document, indent=1)
+    to_look_at = ""
     if options.report and rows:
-        notes.append(f"To look at: {_write_report(Path(options.report), document)}")
+        to_look_at = f"To look at: {picture.write_report(options.report, document, text)}"
     if options.json:
-        print(document)
+        print(text)
         return 0 if rows else NOT_AVAILABLE
+    if rows and not options.report and not options.no_report and sys.stdout.isatty():
+        to_look_at = picture.write_page(document)
     for row in rows:
         print(sentence(row, FRONTS[row["front"]].NAME))
     for note in (*notes, *(f"Not measured, {name}: {reason}." for name, reason in left_out.items())):
@@ -274,4 +262,6 @@ def run(options):
         where = "sustained on the GPU" if device == "cuda" else f"{os.cpu_count()} logical CPUs"
         print(f"\nForward pass, every result checked, medians, {where}:")
         print("\n".join(_table(rows)))
+    if to_look_at:
+        print(f"\n{to_look_at}")
     return 0 if rows else NOT_AVAILABLE

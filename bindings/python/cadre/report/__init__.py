@@ -4,6 +4,6 @@ results.py reads the files, figures.py chooses what is drawn, plot.py draws it a
 """
 
 from .page import page
-from .results import UnknownResults, read
+from .results import UnknownResults, of_document, read
 
-__all__ = ["UnknownResults", "page", "read"]
+__all__ = ["UnknownResults", "of_document", "page", "read"]

@@ -61,7 +61,7 @@ def _cells(row, columns):
     return cells
 
 
-def page(files, title="cadre: measured", skipped=None):
+def page(files, title="cadre: measured", skipped=None, generator="cadre.report"):
     """The HTML of the page for what read() gave."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("cadre.report", ""), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -72,6 +72,7 @@ def page(files, title="cadre: measured", skipped=None):
     columns = [column for i, column in enumerate(COLUMNS) if any(cells[i][1] for cells in every)]  # none that is empty
     return environment.get_template("page.html").render(
         title=title,
+        generator=generator,
         sections=[(key, name, [f for f in found if f.kind == key]) for key, name in SECTIONS],
         columns=columns,
         rows=[(row, _cells(row, columns)) for row in rows],

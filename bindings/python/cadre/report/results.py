@@ -90,6 +90,11 @@ def read(name):
         raise UnknownResults(name, error.strerror or str(error)) from None
     except ValueError as error:
         raise UnknownResults(name, f"not JSON ({error})") from None
+    return of_document(name, document)
+
+
+def of_document(name, document):
+    """The same for what a result file holds."""
     if not isinstance(document, dict) or not isinstance(document.get("results"), list):
         raise UnknownResults(name, 'no list "results"')
     results = document["results"]
