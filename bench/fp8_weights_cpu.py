@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -65,7 +66,14 @@ def main() -> None:
         results.append(row)
         print(json.dumps(row), flush=True)
     if options.json:
-        report = {"command": " ".join(["bench/fp8_weights_cpu.py", *sys.argv[1:]]), "results": results}
+        from this_machine import machine
+
+        threads = [f"{name}={os.environ[name]}" for name in ("CADRE_NUM_THREADS",) if name in os.environ]
+        report = {
+            "command": " ".join([*threads, "python bench/fp8_weights_cpu.py", *sys.argv[1:]]),
+            "machine": machine(),
+            "results": results,
+        }
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(report, file, indent=1)
             file.write("\n")

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Times a whole MoE layer on a GPU: cadre.torch.moe_mlp, its two dense products, and torch's own composition.
 
-usage: python bench/layer.py [--shapes qwen3-30b,...] [--tokens N] [--json FILE]
+usage: python bench/layer.py [--shapes qwen3-30b,...] [--tokens N] [--phases] [--json FILE]
 
 Sustained: each contender in a loop of its own after 0.3 s of warm-up. Rested: the first ten calls after a second of rest.
 `of dense` is the time of the two dense products of the same numbers of rows over that of the layer's forward pass, which
 writes no pre-activation. TFLOP/s of a training step count 18 t k h i. Results are compared with torch's before timing.
+--phases cuts the training step by what its kernels do (kernel_phases.py); `cadre.report` draws it.
 """
 
 import argparse
 import json
+import shlex
 import sys
 import time
 
@@ -127,13 +129,14 @@ def seconds(torch, call, rested):
     return begin.elapsed_time(end) / 1000 / count
 
 
-def measure(torch, name, layer, composed):
+def measure(torch, name, layer, composed, phases=False):
     with torch.no_grad():
         mine, theirs = layer.cadre().float(), layer.composed().float()
     error = ((mine - theirs).norm() / theirs.norm()).item()
     if not error < 0.02:
         raise SystemExit(f"{name}: differs from torch's composition by {error:.3f} of its norm")
-    row = {"layer": name, "tokens": layer.tokens, "error": error}
+    numbers = {"experts": layer.experts, "top_k": layer.top_k, "hidden": layer.h, "intermediate": layer.i}
+    row = {"layer": name, "tokens": layer.tokens, **numbers, "error": error}
 
     def inference(call):
         def run():
@@ -152,6 +155,10 @@ def measure(torch, name, layer, composed):
             "dense_s": dense, "forward_s": forward, "step_s": step,
             "of_dense": dense / forward, "step_tflops": 18 * work / step / 1e12,
         }  # fmt: skip
+        if phases and not rested:  # while the GPU is warm from the loop above
+            import kernel_phases
+
+            row[condition]["phases"] = kernel_phases.profiled(torch, lambda: layer.step(layer.cadre))
         if composed:
             row[condition]["torch_forward_s"] = seconds(torch, inference(layer.composed), rested)
             row[condition]["torch_step_s"] = seconds(torch, lambda: layer.step(layer.composed), rested)
@@ -175,6 +182,7 @@ def main(arguments=None):
     parser.add_argument("--shapes", default=",".join(SHAPES), help="names, separated by commas; 'sonic' adds SonicMoE's")
     parser.add_argument("--tokens", type=int, default=8192)
     parser.add_argument("--no-torch", action="store_true", help="don't time torch's composition")
+    parser.add_argument("--phases", action="store_true", help="also cut the sustained training step into phases")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args(arguments)
     import torch
@@ -190,9 +198,13 @@ def main(arguments=None):
             layers.append((name, (options.tokens, *SHAPES[name])))
         else:
             parser.error(f"--shapes: {name!r} is none of {', '.join(SHAPES)}, sonic")
+    head = {
+        "machine": f"{torch.cuda.get_device_name()}, torch {torch.__version__}",
+        "command": shlex.join(["python", "bench/layer.py", *(sys.argv[1:] if arguments is None else arguments)]),
+    }
     rows = []
     for name, dims in layers:
-        row = measure(torch, name, Layer(torch, *dims), not options.no_torch)
+        row = measure(torch, name, Layer(torch, *dims), not options.no_torch, options.phases)
         rows.append(row)
         for condition in ("sustained", "rested"):
             r = row[condition]
@@ -206,6 +218,8 @@ def main(arguments=None):
                     f"step {r['torch_step_s'] / r['step_s']:.2f} times as long"
                 )
             print(line, flush=True)
+            if "phases" in r:
+                print(f"{name:28} phases    " + ", ".join(f"{each} {s * 1e3:.3f}" for each, s in r["phases"].items()), "ms")
         print(
             f"{name:28} kept {row['cadre_kept_mib']:.0f} MiB (torch {row['torch_kept_mib']:.0f}; the pre-activation "
             f"{row['preactivation_mib']:.0f}), peak {row['cadre_peak_mib']:.0f} (torch {row['torch_peak_mib']:.0f})"
@@ -213,7 +227,8 @@ def main(arguments=None):
         torch.cuda.empty_cache()
         if options.json:
             with open(options.json, "w", encoding="utf-8") as file:
-                json.dump(rows, file, indent=1)
+                json.dump({**head, "results": rows}, file, indent=1)
+                file.write("\n")
     return 0
 
 

@@ -2,7 +2,7 @@
 """Times a whole MoE layer on a CPU: cadre.torch.moe_mlp beside torch's own compositions and beside its two products alone.
 
 usage: python bench/layer_cpu.py [--shapes qwen3-30b,...] [--tokens 1,16,...] [--dtypes bf16,f32] [--seconds S] [--cpu-time]
-                                 [--json FILE]
+                                 [--phases] [--json FILE]
 
 All are forward passes from expert ids to tokens, on as many threads as torch has (OMP_NUM_THREADS). Contenders take turns,
 in another order each round; a ratio is the median of the rounds' ratios, so that a busy machine slows both sides of it. On one
@@ -12,6 +12,9 @@ thread --cpu-time leaves out the time that others have.
   grouped   torch's ops around its grouped_mm
   loop      torch's ops in a loop over the experts that have rows
   products  two gmm calls on rows that are sorted already: no routing, gathering, activation or sum
+
+--phases also times the layer's ops one by one, as it calls them: the first product gathers rows as it packs them and applies
+the activation as it writes, so these three are one phase.
 """
 
 import argparse
@@ -70,6 +73,18 @@ class Layer:
         self.cadre.gmm(self.rows, self.w13, sizes, transpose_rhs=True)
         self.cadre.gmm(self.inner, self.w2, sizes, transpose_rhs=True)
 
+    def phases(self):
+        """[(what, call)]: the ops that the layer calls, each with operands of its own."""
+        sizes, cadre = self.routing.group_sizes, self.cadre
+        y = cadre.gmm(self.inner, self.w2, sizes, transpose_rhs=True)
+        swiglu = {"transpose_rhs": True, "activation": "swiglu", "lhs_rows": self.routing}
+        return [
+            ("route", lambda: cadre.route(self.ids, self.experts)),
+            ("gather, w13 and activation", lambda: cadre.gmm(self.x, self.w13, sizes, **swiglu)),
+            ("w2", lambda: cadre.gmm(self.inner, self.w2, sizes, transpose_rhs=True)),
+            ("combine", lambda: cadre.combine(y, self.routing, weights=self.weights)),
+        ]
+
     def grouped(self):
         """As transformers' grouped_mm path composes it."""
         torch = self.torch
@@ -104,33 +119,37 @@ def check(layer, name, limit):
             raise SystemExit(f"{name}: {contender.__name__} differs from the loop by {error:.1e} of its norm")
 
 
-def measure(layer, seconds, clock):
-    """Median times and ratios to the layer's, of rounds in which every contender has its turn."""
-    contenders = [layer.layer, layer.packed, layer.grouped, layer.loop, layer.products]
-    times = {each.__name__: [] for each in contenders}
+def measure(layer, seconds, clock, phases=False):
+    """A row's times: medians and ratios to the layer's, of rounds in which every contender has its turn."""
+    whole = [layer.layer, layer.packed, layer.grouped, layer.loop, layer.products]
+    contenders = [(each.__name__, each) for each in whole]
+    parts = layer.phases() if phases else []
+    contenders += parts
+    times = {name: [] for name, _ in contenders}
     calls = {}
-    for each in contenders:
-        each()
+    for name, call in contenders:
+        call()
         begin = clock()
-        each()
+        call()
         # A turn is 5 ms or one call.
-        calls[each] = max(1, int(5e-3 / (clock() - begin)))
+        calls[name] = max(1, int(5e-3 / (clock() - begin)))
     end = time.perf_counter() + seconds
     rounds = 0
     while rounds < 5 or time.perf_counter() < end:
         rounds += 1
-        for each in contenders[rounds % 5 :] + contenders[: rounds % 5]:
+        first = rounds % len(contenders)
+        for name, call in contenders[first:] + contenders[:first]:
             begin = clock()
-            for _ in range(calls[each]):
-                each()
-            times[each.__name__].append((clock() - begin) / calls[each])
-    ours = times["layer"]
+            for _ in range(calls[name]):
+                call()
+            times[name].append((clock() - begin) / calls[name])
+    medians = {name: statistics.median(each) for name, each in times.items()}
     ratios = {
-        name: statistics.median(theirs / mine for theirs, mine in zip(each, ours, strict=True))
-        for name, each in times.items()
-        if name != "layer"
+        name: statistics.median(theirs / mine for theirs, mine in zip(times[name], times["layer"], strict=True))
+        for name in (each.__name__ for each in whole[1:])
     }
-    return rounds, {name: statistics.median(each) for name, each in times.items()}, ratios
+    row = {"rounds": rounds, "seconds": {each.__name__: medians[each.__name__] for each in whole}, "times_the_layer": ratios}
+    return row | ({"phases": {name: medians[name] for name, _ in parts}} if parts else {})
 
 
 def main(arguments=None):
@@ -140,9 +159,11 @@ def main(arguments=None):
     parser.add_argument("--dtypes", default="bf16,f32")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each line, at least; five rounds are made anyway")
     parser.add_argument("--cpu-time", action="store_true", help="count the process's CPU time, on one thread")
+    parser.add_argument("--phases", action="store_true", help="also time the ops of the layer one by one")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args(arguments)
     import torch
+    from this_machine import machine
 
     threads = torch.get_num_threads()
     if options.cpu_time and (threads > 1 or os.environ.get("CADRE_NUM_THREADS") != "1"):
@@ -150,8 +171,11 @@ def main(arguments=None):
     clock = time.process_time if options.cpu_time else time.perf_counter
     dtypes = {"bf16": (torch.bfloat16, 2e-2), "f32": (torch.float32, 1e-5)}
     rows = []
+    set_here = [f"{name}={os.environ[name]}" for name in ("OMP_NUM_THREADS", "CADRE_NUM_THREADS", "CADRE_ISA") if name in os.environ]
+    words = sys.argv[1:] if arguments is None else arguments
     record = {
-        "command": "python bench/layer_cpu.py " + " ".join(arguments or sys.argv[1:]),
+        "command": " ".join([*set_here, "python bench/layer_cpu.py", *words]),
+        "machine": machine(),
         "torch": torch.__version__,
         "threads": threads,
         "load": os.getloadavg(),
@@ -159,19 +183,20 @@ def main(arguments=None):
     }
     with torch.no_grad():
         for name in options.shapes.split(","):
-            experts, _, h, i = SHAPES[name]
+            experts, top_k, h, i = SHAPES[name]
+            numbers = {"experts": experts, "top_k": top_k, "hidden": h, "intermediate": i}
             for dtype in options.dtypes.split(","):
                 weights = Weights(torch, dtypes[dtype][0], experts, h, i)
                 for tokens in map(int, options.tokens.split(",")):
                     layer = Layer(torch, weights, tokens, *SHAPES[name])
                     check(layer, name, dtypes[dtype][1])
-                    rounds, seconds, ratios = measure(layer, options.seconds, clock)
-                    rows.append(
-                        {"layer": name, "dtype": dtype, "tokens": tokens, "rounds": rounds, "seconds": seconds, "times_the_layer": ratios}
-                    )  # fmt: skip
+                    times = measure(layer, options.seconds, clock, options.phases)
+                    rows.append({"layer": name, "dtype": dtype, "tokens": tokens, **numbers, **times})
                     print(
-                        f"{name} {dtype:4} {tokens:5} tokens {seconds['layer'] * 1e3:9.3f} ms; takes the time of the layer times: "
-                        + ", ".join(f"{each} {ratio:.2f}" for each, ratio in ratios.items()),
+                        f"{name} {dtype:4} {tokens:5} tokens {times['seconds']['layer'] * 1e3:9.3f} ms; "
+                        "takes the time of the layer times: "
+                        + ", ".join(f"{each} {ratio:.2f}" for each, ratio in times["times_the_layer"].items())
+                        + "".join(f"; {each} {s * 1e3:.3f} ms" for each, s in times.get("phases", {}).items()),
                         flush=True,
                     )
                     if options.json:

@@ -166,7 +166,7 @@ def main():
         site.write(f"api/{page}.md", api_page(title, modules))
     shutil.copyfile(report, target / "docs" / "report.html")
     lines = ["# The report of the committed results", ""]
-    lines += ["[Open the report](report.html): results of an H200, of a host with AMX and of a Zen 4, every figure with its",
+    lines += ["[Open the report](report.html): results of an H200, of a host with AMX and of Zen 4 and 5, every figure with its",
               "file and command. `make report` makes it of `bench/results/`, and [see.md](see.md) says how to make your own.", ""]
     for image in ("report_wide", "report_dark", "report_schedule", "report_phone"):
         site.file(f"docs/images/{image}.png")

@@ -3,8 +3,10 @@
 tests/browser opens the same page in a real browser.
 """
 
+import importlib.util
 import json
 import re
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -169,6 +171,135 @@ def test_a_result_of_compare_is_drawn(tmp_path):
     assert "hidden" in page.of("form")[0], "one row needs no filter"
     assert not re.search("<button[^>]*>(skew|of dense|kernel)</button>", text), "columns without a value are left out"
     assert 'class="answer"' not in text
+
+
+def _written(tmp_path, name, results, **head):
+    """The file that report.read makes of a program's rows."""
+    path = tmp_path / f"{name}.json"
+    path.write_text(json.dumps({"command": name, **head, "results": results}))
+    return report.read(path)
+
+
+def test_a_layer_is_cut_into_the_phases_of_its_file(tmp_path):
+    phases = {"route": 0.0001, "w13": 0.0015, "w2": 0.001, "combine": 0.0004}
+    times = {"forward_s": 0.001, "step_s": 0.003, "dense_s": 0.0008, "of_dense": 0.8}
+    gpu = {"layer": "qwen3-30b", "tokens": 8192, "error": 0.001, "sustained": {**times, "phases": phases}, "rested": times}
+    seconds = {"layer": 0.003, "products": 0.002, "loop": 0.006}
+    cpu = {"layer": "qwen3-30b", "tokens": 16, "dtype": "f32", "seconds": seconds, "times_the_layer": {"loop": 2.0}}
+    files = [
+        _written(tmp_path, "gpu", [gpu], machine="NVIDIA H200, torch 2.11"),
+        _written(tmp_path, "cpu", [{**cpu, "phases": phases}], machine="cpu"),
+        _written(tmp_path, "older", [cpu], machine="cpu"),
+    ]
+    text = report.page(files)
+    Page(text)
+    assert text.count('title="w13: 1.5 ms, 50%" style="width:50.00%"') == 2
+    assert "A layer&#x27;s training step by phases, sustained, NVIDIA H200" in text and "by torch.profiler" in text
+    assert "A layer&#x27;s forward pass, f32 by phases, in turn, cpu" in text and "Each op was timed alone" in text
+    for condition in ("rested", "in turn"):  # without phases of their own
+        assert f"by phases, {condition}" in text
+    assert 'title="around them: 1 ms, 33%"' in text and "The file has no phases: the two products" in text
+    (row,) = files[1].rows
+    assert row.rivals == {"torch's loop": pytest.approx(0.006)} and row.rows_per_group == 1
+    assert row.gflops == pytest.approx(6 * 128 * 2048 * 768 / 0.003 / 1e9)
+
+
+def test_bars_of_very_different_layers_have_one_length(tmp_path):
+    seconds = {"layer": 1.0, "products": 0.75}
+    rows = [
+        {"layer": "a", "tokens": t, "dtype": "f32", "seconds": {k: v * s for k, v in seconds.items()}, "times_the_layer": {}}
+        for t, s in ((1, 0.001), (1024, 1.0))
+    ]
+    text = report.page([_written(tmp_path, "layer", rows, machine="cpu")])
+    assert text.count('style="width:75.00%"') == 2 and "Bars have one length" in text and ">1 ms<" in text and ">1 s<" in text
+
+
+def test_results_of_every_program_are_in_the_table(committed):
+    for case in (
+        "forward row fast accumulation", "grouped_gemm weight gradient", "layer training step, one rank exchanging",
+        "forward, e4m3 weights", "layer forward",
+    ):  # fmt: skip
+        assert f"<td>{case}</td>" in committed, case
+    assert "Share of dense by rows per expert, e4m3, NVIDIA H200" in committed
+    assert "the layer alone 0.691×" in committed and "cadre&#x27;s gmm" in committed
+    known = [name for name in COMMITTED if _is_known(name)]
+    for program in ("fp8_gmm", "fp8_gmm_parts", "grouped_gemm", "expert_parallel", "layer"):
+        assert f"bench/results/h200/{program}.json" in known, program
+    assert {"bench/results/zen4/layer.json", "bench/results/zen4/fp8_weights.json"} <= set(known)
+
+
+def test_every_case_of_a_machine_is_on_one_roofline(committed):
+    page = Page(committed)
+    titles = [a["aria-label"] for a in page.of("svg", "plot") if a["aria-label"].startswith("Roofline of ")]
+    machines = [title.split(":")[0] for title in titles]
+    assert len(machines) == len(set(machines)) >= 3
+    files = [report.read(ROOT / name) for name in COMMITTED if _is_known(name)]
+    of_h200 = [row for file in files if file.device == "NVIDIA H200" for row in file.rows if row.intensity and row.gflops]
+    assert f"Roofline of NVIDIA H200: {len(of_h200)} cases" in titles
+    assert {"gmm_nt", "gmm", "tgmm", "layer", "ragged_dot"} <= {row.op for row in of_h200}
+    assert "best dense e4m3 product" in committed
+
+
+def test_a_layers_operations_and_bytes(tmp_path):
+    row = {"layer": "qwen3-30b", "tokens": 8192, "error": 0.001}
+    row["sustained"] = {"forward_s": 0.001, "step_s": 0.004, "dense_s": 0.0008, "of_dense": 0.8}
+    forward, step = _written(tmp_path, "gpu", [row], machine="NVIDIA H200").rows
+    product = 8192 * 8 * 2048 * 768
+    assert forward.gflops == pytest.approx(6 * product / 0.001 / 1e9) and step.gflops == pytest.approx(18 * product / 0.004 / 1e9)
+    weights, rows = 3 * 128 * 2048 * 768, 8192 * 2048
+    assert forward.intensity == pytest.approx(6 * product / 2 / (weights + 2 * rows))
+    assert step.intensity == pytest.approx(18 * product / 2 / (3 * weights + 4 * rows))
+
+
+def _bench(name):
+    source = ROOT / "bench" / f"{name}.py"
+    specification = importlib.util.spec_from_file_location(f"bench_{name}", source)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def _kernel(name, start, end):
+    return {"cat": "kernel", "name": f"void cadre::{name}<bf16>(Arguments)", "ts": start, "dur": end - start}
+
+
+def test_kernels_of_a_training_step_are_cut_into_phases():
+    phases = _bench("kernel_phases")
+    step = [
+        _kernel("route_kernel", 0, 10), _kernel("permute_kernel", 8, 30),  # begins while route runs
+        _kernel("sm90::gmm_kernel", 30, 130), _kernel("sm90::turn_kernel", 130, 190), _kernel("combine_stream_kernel", 190, 200),
+        {"cat": "kernel", "name": "void at::native::permute_kernel()", "ts": 200, "dur": 5},
+        _kernel("sm90::gmm_kernel", 215, 275), _kernel("activate_grad_kernel", 275, 285),
+        _kernel("sm90::turn_kernel", 285, 345), _kernel("sm90::gmm_kernel", 345, 445), _kernel("combine_kernel", 445, 455),
+        _kernel("sm90::turn_kernel", 455, 555), {"cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 1000},
+    ]  # fmt: skip
+    later = [{**each, "ts": each["ts"] + 555} for each in step]
+    found = phases.phases(phases.kernels_of({"traceEvents": later + step}), 2)
+    microseconds = {name: round(seconds * 1e6, 6) for name, seconds in found.items()}
+    assert microseconds == {
+        "route": 10, "gather": 20, "w13": 100, "w2": 60, "combine": 20, "the rest": 5, "between kernels": 10,
+        "w2, input gradient": 60, "activation": 10, "w2, weight gradient": 60, "w13, input gradient": 100,
+        "w13, weight gradient": 100,
+    }  # fmt: skip
+    assert sum(microseconds.values()) == 555
+    odd = phases.phases(phases.kernels_of({"traceEvents": step[:3]}), 1)
+    assert odd["products"] == pytest.approx(100e-6), "one product of a pass: whose it is can't be told"
+
+
+def test_the_cpu_layers_phases_are_its_ops(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    bench = _bench("layer_cpu")
+    weights = bench.Weights(torch, torch.float32, 4, 24, 16)
+    layer = bench.Layer(torch, weights, 10, 4, 2, 24, 16)
+    ops = dict(layer.phases())
+    inner = ops["gather, w13 and activation"]()
+    y = layer.cadre.gmm(inner, layer.w2, layer.routing.group_sizes, transpose_rhs=True)
+    torch.testing.assert_close(layer.cadre.combine(y, layer.routing, weights=layer.weights), layer.layer())
+    row = bench.measure(layer, 0.0, time.perf_counter, phases=True)
+    assert list(row["phases"]) == ["route", "gather, w13 and activation", "w2", "combine"]
+    assert all(0 < seconds < 1 for seconds in row["phases"].values()) and "route" not in row["seconds"]
+    file = _written(tmp_path, "layer", [{"layer": "own", "dtype": "f32", "tokens": 10, **row}], machine="cpu")
+    assert file.layers[0].measured and file.layers[0].parts == row["phases"]
 
 
 def test_the_answer_of_compare_stands_first_with_what_makes_it_doubtful(tmp_path):

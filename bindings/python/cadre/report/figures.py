@@ -46,28 +46,34 @@ def _best_condition(rows):
     return [row for row in rows if _FIRST.get(row.condition, 9) == least]
 
 
-def _peaks(device_rows, file):
-    """[(what, FLOP/s)] and bytes a second of the memory, measured in the same run."""
-    limits = max((row.limits for row in device_rows if row.limits), key=lambda each: each["threads"], default=None)
+def _peaks(rows, files):
+    """[(what, FLOP/s)] and bytes a second of the memory, each measured in a run of these files."""
+    limits = max((row.limits for row in rows if row.limits), key=lambda each: each["threads"], default=None)
     if limits:
         named = (("bf16", "bf16_gflops"), ("f32", "f32_gflops"), ("i8", "int8_gflops"))
         peaks = [(f"{name}, {limits['threads']} threads", limits[key] * 1e9) for name, key in named if limits.get(key)]
         return peaks, limits["read_gbs"] * 1e9
-    dense = [row.dense_gflops for row in device_rows if row.dense_gflops]
-    peaks = [("best dense product of this file", max(dense) * 1e9)] if dense else []
-    return peaks, file.copy_tb_per_s * 1e12 if file.copy_tb_per_s else None
+    dense = defaultdict(float)  # f16 runs at the rate of bf16
+    for row in rows:
+        if row.dense_gflops:
+            name = "bf16" if row.dtype == "f16" else row.dtype
+            dense[name] = max(dense[name], row.dense_gflops * 1e9)
+    memory = max((file.copy_tb_per_s or 0.0 for file in files), default=0.0) * 1e12
+    return [(f"best dense {name} product", flops) for name, flops in dense.items()], memory
 
 
 def _rooflines(files):
-    for file in files:
-        rows = [row for row in file.rows if row.intensity and row.gflops]
-        peaks, memory = _peaks(rows, file)
+    """One for each machine, with every case whose operations and bytes are known."""
+    for (device,), same in _by(files, "device").items():
+        rows = [row for file in same for row in file.rows if row.intensity and row.gflops]
+        peaks, memory = _peaks(rows, same)
         if not rows or not peaks or not memory:
             continue
+        sources = [file for file in same if any(row.intensity and row.gflops for row in file.rows)]
         top = max([flops for _, flops in peaks] + [row.gflops * 1e9 for row in rows])
         y = log_axis("FLOP/s", [min(row.gflops * 1e9 for row in rows), top])
         x = log_axis("FLOP for each byte moved once", [row.intensity for row in rows])
-        figure = Plot(f"Roofline of {file.device}: {len(rows)} cases", x, y)
+        figure = Plot(f"Roofline of {device}: {len(rows)} cases", x, y)
         for index, (name, flops) in enumerate(sorted(peaks, key=lambda peak: peak[1])):
             ridge = flops / memory
             points = [(min(max(ridge, x.low), x.high), flops), (x.high, flops)]
@@ -83,7 +89,7 @@ def _rooflines(files):
                 title = f"{row.case} {row.shape} {row.dtype} {row.condition}: {plot.number(row.gflops * 1e9)}FLOP/s"
                 figure.point(row.intensity, row.gflops * 1e9, colour, title)
         text = f"Memory moves {memory / 1e12:.3g} TB/s. Every point is a case; above a roof the caches help."
-        yield Figure("roofline", f"Roofline: {file.device}", text, figure.svg(), [file])
+        yield Figure("roofline", f"Roofline: {device}", text, figure.svg(), sources)
 
 
 def _rivals(files):
@@ -127,7 +133,8 @@ def _rows_curves(files):
         is_gpu = any(row.of_dense for row in rows) and not any(row.limits for row in rows)
         rows = _best_condition(rows)
         if is_gpu:
-            yield from _share_curve(file, [row for row in rows if row.of_dense])
+            for dtype in ("bf16", "e4m3"):
+                yield from _share_curve(file, dtype, [row for row in rows if row.of_dense and row.dtype == dtype])
             continue
         rows = [row for row in rows if " rows" in row.shape or row.shape == "1 row"]
         for index, ((op, dtype), part) in enumerate(_by(rows, "op", "dtype").items()):
@@ -158,16 +165,16 @@ def _relative(row):
     return [1.0, *(row.seconds / seconds for seconds in row.rivals.values())]
 
 
-def _share_curve(file, rows):
-    rows = [row for row in rows if row.dtype == "bf16" and "portable" not in row.case and "," not in row.case]
+def _share_curve(file, dtype, rows):
+    rows = [row for row in rows if "portable" not in row.case and "," not in row.case]
     if not rows:
         return
     highest = max(row.of_dense for row in rows)
     counts = [row.rows_per_group for row in rows]
-    ticks = tuple(2.0**power for power in range(0, 15))
+    ticks = tuple(2.0**power for power in range(15))
     x = Axis("rows per expert", min(counts) / 1.3, max(counts) * 1.3, log=True, ticks=ticks, form=lambda v: f"{v:.0f}")
-    y = Axis("share of a dense product's speed", 0, max(1.1, math.ceil(highest * 5) / 5))
-    title = f"Share of dense by rows per expert, {file.device}"
+    y = Axis(f"share of a dense {dtype} product's speed", 0, max(1.1, math.ceil(highest * 5) / 5))
+    title = f"Share of dense by rows per expert, {dtype}, {file.device}"
     figure = Plot(title, x, y)
     figure.line([(x.low, 1.0), (x.high, 1.0)], "roof", "dense")
     for colour, ((case,), part) in enumerate(sorted(_by(rows, "case").items())):
@@ -179,7 +186,7 @@ def _share_curve(file, rows):
         figure.line(means, f"c{colour % plot.COLOURS}", f"{case}, mean", dots=False)
         for row in part:
             figure.point(row.rows_per_group, row.of_dense, colour, f"{case} {row.shape}: {row.of_dense:.3f} of dense")
-    text = f"{rows[0].condition.capitalize()}, bf16, balanced router; lines are geometric means."
+    text = f"{rows[0].condition.capitalize()}, {dtype}, balanced router; lines are geometric means."
     yield Figure("rows", title, text, figure.svg(), [file])
 
 
@@ -221,30 +228,18 @@ def _same(row, other):
 
 def _layers(files):
     for file in files:
-        if not file.layers:
-            continue
-        for condition in ("sustained", "rested"):
-            rows = [row for row in file.layers if row.get(condition)]
-            phased = [row for row in rows if row[condition].get("phases")]
-            if phased:
-                names = sorted({name for row in phased for name in row[condition]["phases"]})
-                shown = [(row["layer"], [row[condition]["phases"].get(n, 0.0) for n in names]) for row in phased]
-                text = f"{condition.capitalize()}; phases as they were timed."
-            else:
-                names = ["two dense products", "around them, forward", "backward"]
-                shown = [
-                    (row["layer"], [t["dense_s"], max(0.0, t["forward_s"] - t["dense_s"]), t["step_s"] - t["forward_s"]])
-                    for row in rows
-                    for t in (row[condition],)
-                ]
-                text = (
-                    f"{condition.capitalize()}. The file has no phases of its own: forward is cut into its two dense "
-                    "products, timed alone, and the rest."
-                )
-            if shown:
-                title = f"A layer's training step by phases, {condition}, {file.device}"
-                html = plot.stacked(title, shown, names)
-                yield Figure("layer", title, text, html, [file], first=condition == "sustained")
+        for index, ((what, condition, measured), part) in enumerate(_by(file.layers, "what", "condition", "measured").items()):
+            names = list(dict.fromkeys(name for layer in part for name in layer.parts))
+            shown = [
+                (layer.layer, [max(0.0, layer.parts.get(name, 0.0)) for name in names], time_of(layer.seconds))
+                for layer in part
+            ]
+            longest, shortest = (pick(layer.seconds for layer in part) for pick in (max, min))
+            as_shares = longest > 20 * shortest  # else the short ones would be nothing but a line
+            text = f"{condition.capitalize()}. {part[0].how}"
+            text += " Bars have one length: their times differ too much." if as_shares else ""
+            title = f"A layer's {what} by phases, {condition}, {file.device}"
+            yield Figure("layer", title, text, plot.stacked(title, shown, names, as_shares), [file], first=index == 0)
 
 
 def _schedules(files):

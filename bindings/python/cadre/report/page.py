@@ -1,5 +1,7 @@
 """The page itself: figures and the table in one HTML file that loads nothing."""
 
+from pathlib import Path
+
 import jinja2
 
 from .figures import figures
@@ -22,6 +24,7 @@ COLUMNS = (
     ("best", "best rival", False),
     ("over", "rival over ours", True),
     ("kernel", "kernel", False),
+    ("source", "file", False),
 )
 SECTIONS = (
     ("roofline", "Rooflines"),
@@ -38,7 +41,7 @@ def _milliseconds(value):
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _cells(row, columns):
+def _cells(row, columns, several_files):
     """[(shown, what it is sorted by)]"""
     best = row.best_rival
     values = {
@@ -46,6 +49,7 @@ def _cells(row, columns):
         "best": best[0] if best else "",
         "over": best[1] / row.seconds if best else None,
         "gflops": row.gflops * 1e9 if row.gflops else None,
+        "source": "/".join(Path(row.file).parts[-2:]) if several_files else "",
     }
     cells = []
     for key, _, is_number in columns:
@@ -68,14 +72,15 @@ def page(files, title="cadre: measured", skipped=None, generator="cadre.report")
     )
     found = figures(files)
     rows = [row for file in files for row in file.rows]
-    every = [_cells(row, COLUMNS) for row in rows]
+    several = len(files) > 1
+    every = [_cells(row, COLUMNS, several) for row in rows]
     columns = [column for i, column in enumerate(COLUMNS) if any(cells[i][1] for cells in every)]  # none that is empty
     return environment.get_template("page.html").render(
         title=title,
         generator=generator,
         sections=[(key, name, [f for f in found if f.kind == key]) for key, name in SECTIONS],
         columns=columns,
-        rows=[(row, _cells(row, columns)) for row in rows],
+        rows=[(row, _cells(row, columns, several)) for row in rows],
         choices={key: sorted({getattr(row, key) for row in rows}) for key in ("device", "op", "dtype", "condition")},
         files=files,
         skipped=skipped or {},

@@ -6,7 +6,7 @@ from html import escape
 
 WIDTH, HEIGHT = 680, 400
 LEFT, RIGHT, TOP, BOTTOM = 66, 16, 16, 52
-COLOURS = 8
+COLOURS = 12
 
 
 def number(value):
@@ -144,19 +144,22 @@ def bars(label, rows, unit):
     return "".join(parts) + "</div>"
 
 
-def stacked(label, rows, names):
-    """Bars cut into parts: rows of (name, [seconds of each part])."""
-    longest = max(sum(values) for _, values in rows)
+def stacked(label, rows, names, as_shares=False):
+    """Bars cut into parts: rows of (name, [seconds of each part], what stands behind the bar).
+
+    `as_shares`: every bar has the whole width.
+    """
+    longest = max(sum(values) for _, values, _ in rows)
     parts = [f'<div class="bars" role="img" aria-label="{escape(label)}">']
-    for name, values in rows:
+    for name, values, after in rows:
+        whole = sum(values) if as_shares else longest
         parts.append(f'<div class="bar-row"><span class="bar-name">{escape(name)}</span><div class="bar"><span class="track stack">')
         for index, value in enumerate(values):
-            title = f"{names[index]}: {value * 1e3:.3g} ms"
+            title = f"{names[index]}: {value * 1e3:.3g} ms, {value / sum(values):.0%}"
             parts.append(
-                f'<span class="fill c{index % COLOURS}" title="{escape(title)}" '
-                f'style="width:{100 * max(value, 0) / longest:.2f}%"></span>'
+                f'<span class="fill c{index % COLOURS}" title="{escape(title)}" style="width:{100 * value / whole:.2f}%"></span>'
             )
-        parts.append(f'</span><span class="bar-text">{sum(values) * 1e3:.3g} ms</span></div></div>')
+        parts.append(f'</span><span class="bar-text">{escape(after)}</span></div></div>')
     legend = "".join(
         f'<li><span class="swatch c{index % COLOURS}"></span>{escape(name)}</li>' for index, name in enumerate(names)
     )
