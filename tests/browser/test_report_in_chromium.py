@@ -1,6 +1,7 @@
 """The report in a real browser: no errors, figures are drawn, sorting and filtering work, by keyboard too.
 
-make test-browser installs what it needs. With SCREENSHOTS=folder the pictures of the documents are made as well.
+make test-browser installs what it needs. With SCREENSHOTS=folder the pictures of the documents are made as well. Tests marked
+`smoke` are those of .ci/run.
 """
 
 import os
@@ -55,6 +56,7 @@ def opened(browser, address):
     assert not faults
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
 def test_figures_are_drawn_and_nothing_sticks_out(opened, viewport, scheme):
@@ -117,6 +119,7 @@ def test_columns_sort_both_ways_by_mouse_and_keyboard(opened):
     assert found == sorted(found, key=str.lower) and found[0] != found[-1]
 
 
+@pytest.mark.smoke
 def test_filters_leave_what_fits_and_say_how_many(opened):
     page = opened()
     every = len(_column(page, 1))

@@ -111,6 +111,20 @@ def check_command(python):
     assert run([command, "frobnicate"])[0] == 2
 
 
+def check_compare(python, work):
+    """A tiny comparison by the installed command, its page, and a report of its results."""
+    command = str(Path(python).with_name("cadre"))
+    options = ["--tokens", "24", "--seconds", "1", "--device", "cpu", "--front", "numpy"]
+    answer = succeed([command, "compare", "6,2,48,40", *options, "--report", str(work / "mine.html")])
+    assert answer.startswith("On this machine a layer of 6 experts"), answer
+    assert answer.endswith(f"To look at: {work / 'mine.html'}") and "over cadre" in answer, answer
+    said = succeed([python, "-m", "cadre.report", str(work / "mine.json"), "-o", str(work / "report.html")])
+    for name in ("mine.html", "report.html"):
+        page = (work / name).read_text()
+        assert 'class="bars"' in page and "6,2,48,40" in page and "</html>" in page, name
+    print("compare:", answer.splitlines()[0], said)
+
+
 def check_torch(python, cache):
     without_compiler = {"PATH": "/nonexistent", "XDG_CACHE_HOME": str(cache), "CXX": ""}
     code, _, err = run([python, "-c", TORCH], **without_compiler)
@@ -157,6 +171,7 @@ def main():
         print("no NumPy in the target environment: the fronts are not tested")
         sys.exit(77)
     check_command(python)
+    check_compare(python, work)
     print("numpy front:", succeed([python, "-c", NUMPY]))
     if extras:
         with tempfile.TemporaryDirectory() as cache:

@@ -16,6 +16,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: minutes long, and deselected without --slow")
+    config.addinivalue_line("markers", "smoke: one of the few of a slow suite that .ci/run runs (scripts/smoke.sh)")
 
 
 def pytest_collection_modifyitems(config, items):
