@@ -33,7 +33,7 @@
     const sorted = [...rows].sort((a, b) => {
       const [x, y] = [key(a), key(b)];
       if (x === "" || y === "") return (x === "") - (y === "");  // what is missing stays at the end
-      const less = isNumber ? Number(x) - Number(y) : x.localeCompare(y);
+      const less = isNumber ? Number(x) - Number(y) : (x > y) - (x < y);
       return up ? less : -less;
     });
     body.append(...sorted);

@@ -51,8 +51,8 @@ def general_grouped_gemm(
 
     The operands are lists of matrices, of ScaledTensors of FP8 matrices, or GroupedTensors with both copies. NT of FP8
     multiplies column-wise copies. single_output: out[0] is contiguous and holds all results, one behind the other. With
-    use_bias, bias[i] [n] is added to each row of out[i]; with grad too, the second result is instead the sums of the rows of
-    each B[i]. The third is empty. m_splits are the rows of each group. Nothing here is differentiable.
+    use_bias, bias[i] of n elements is added to each row of out[i]; with grad too, the second result is instead the sums of
+    the rows of each B[i]. The third is empty. m_splits are the rows of each group. Nothing here is differentiable.
 
     out's type is that of the results, whatever out_dtype says; sums of FP8 are always as with use_split_accumulator.
     Refused: gelu, quantizers of the output, a D_dtype that isn't out's.
