@@ -14,6 +14,8 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+#: In a library that was compiled without nlohmann-json (src/backend/tuning_file.cc).
+NO_TABLES = b"this build reads no tuning tables"
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -42,14 +44,18 @@ def changelog_problems(found, version):
 
 
 def wheel_problems(path, version):
+    library = "cadre/lib/libcadre.so"
     with zipfile.ZipFile(path) as files:
         names = files.namelist()
+        binary = files.read(library) if library in names else b""
         metadata = files.read(f"cadre_gmm-{version}.dist-info/METADATA").decode()
     if "-manylinux_" not in path.name:
         yield f"{path.name}: its tag names no glibc: make wheel, which asks auditwheel"
     if f"Version: {version}" not in metadata.splitlines():
         yield f"{path.name}: its METADATA is not of version {version}"
-    for name in ("cadre/lib/libcadre.so", "cadre/py.typed", f"cadre_gmm-{version}.dist-info/licenses/LICENSE"):
+    if NO_TABLES in binary:
+        yield f"{path.name}: its library reads no tuning tables: install nlohmann-json (Debian: nlohmann-json3-dev), then make wheel"
+    for name in (library, "cadre/py.typed", f"cadre_gmm-{version}.dist-info/licenses/LICENSE"):
         if name not in names:
             yield f"{path.name}: {name} is missing"
 

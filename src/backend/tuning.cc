@@ -66,6 +66,7 @@ class Tables final : public detail::ContextState::Attachment {
     if (file.outdated > 0) status += text(", ", file.outdated, " of other kernels are ignored");
     if (!exists) status = "no such file";
     if (!file.fault.empty()) status = text("ignored: ", file.fault);
+    if (!no_tables_reason().empty()) status = no_tables_reason();  // whether there is a file or not
     sources_.push_back({std::move(name), std::move(status)});
     for (TuningEntry& entry : file.entries) {
       const TuningKey key = entry.key;

@@ -18,8 +18,12 @@ namespace cadre::backend {
 
 #if !defined(CADRE_WITH_JSON)
 
+std::string_view no_tables_reason() {
+  return "this build reads no tuning tables: nlohmann-json was missing";
+}
+
 TuningFile parse_tuning(std::string_view /*text*/) {
-  return {.fault = "this build reads no tuning tables: nlohmann-json was missing"};
+  return {.fault = std::string(no_tables_reason())};
 }
 
 std::string tuning_text(const std::vector<TuningEntry>& /*entries*/) { return {}; }
@@ -168,6 +172,8 @@ json json_of(const TuningEntry& entry) {
 }
 
 }  // namespace
+
+std::string_view no_tables_reason() { return {}; }
 
 TuningFile parse_tuning(std::string_view text_of_file) {
   const json document = json::parse(text_of_file, nullptr, false);

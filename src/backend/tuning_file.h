@@ -27,6 +27,9 @@ struct TuningEntry {
   double default_seconds = 0;
 };
 
+/// Why this build reads no tables; empty where it does. scripts/release.py looks for it in a wheel.
+std::string_view no_tables_reason();
+
 struct TuningFile {
   std::string fault{};                 ///< why nothing was read; empty: all is well
   std::vector<TuningEntry> entries{};  ///< for kernels of this version

@@ -106,8 +106,11 @@ def check_command(python):
     assert succeed([python, "-m", "cadre", "--version"]) == version
     print("command:", succeed([command, "verify", "--cases", "20"]))
     problem = ["--m", "64", "--k", "32", "--n", "48", "--groups", "4"]
-    assert "Chosen    cpu/" in succeed([command, "explain", *problem])
-    assert succeed([command, "info"]).startswith(f"cadre {version}, ")
+    explained, info = succeed([command, "explain", *problem]), succeed([command, "info"])
+    assert "Chosen    cpu/" in explained and info.startswith(f"cadre {version}, ")
+    # It was built without nlohmann-json, and says what that costs.
+    for said in (explained, info):
+        assert "this build reads no tuning tables: nlohmann-json was missing" in said, said
     assert run([command, "frobnicate"])[0] == 2
 
 

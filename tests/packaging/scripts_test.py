@@ -5,6 +5,7 @@ usage: scripts_test.py SCRIPTS_FOLDER
 """
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -417,6 +418,15 @@ class Release(Tree):
         self.assertEqual(status, 1)
         for part in ("its tag names no glibc", "cadre/lib/libcadre.so is missing", "CMakeLists.txt is missing"):
             self.assertIn(part, text)
+
+    def test_a_wheel_that_reads_no_tuning_tables_fails(self):
+        source = (SCRIPTS.parent / "src/backend/tuning_file.cc").read_text()
+        (said,) = set(re.findall(r'return "(this build reads no [^"]+)"', source))
+        self.wheel["cadre/lib/libcadre.so"] = f"\0{said}\0"
+        self.make_artefacts()
+        status, text = self.check()
+        self.assertEqual(status, 1)
+        self.assertIn("its library reads no tuning tables: install nlohmann-json", text)
 
     def test_a_file_that_is_no_wheel_fails(self):
         self.write(f"dist/cadre_gmm-{self.VERSION}-py3-none-manylinux_2_34_x86_64.whl", "nothing")

@@ -32,13 +32,14 @@ def _processor():
         return platform.machine()
 
 
-def _kernel():
-    """The kernel that a usual layer of experts gets in host memory."""
+def _chosen():
+    """The kernel that a usual layer of experts gets in host memory, and what the tables of cadre tune say of it."""
     from ._command import problem
 
     arguments = problem.arguments("gmm", m=4096, k=2048, n=1536, groups=8, dtype="bf16")
     _, text = problem.explain(_library.context(), arguments)
-    return text.split("Chosen ", 1)[1].split()[0]
+    lines = dict(line.split(maxsplit=1) for line in text.splitlines() if line.startswith(("Chosen ", "Tuning ")))
+    return lines["Chosen"].split()[0], lines["Tuning"]
 
 
 def _gpus():
@@ -58,11 +59,13 @@ def _gpus():
 
 def collect() -> dict[str, Any]:
     """Everything that `cadre info --json` prints."""
+    kernel, tuning = _chosen()
     return {
         "version": _library.version,
         "library": str(_library.path),
         "backends": _library.backends(),
-        "cpu_kernel": _kernel(),
+        "cpu_kernel": kernel,
+        "tuning": tuning,
         "cpu": _processor(),
         "logical_cpus": os.cpu_count(),
         "gpus": _gpus(),
@@ -88,6 +91,7 @@ def text(found: dict[str, Any]) -> str:
     lines.append(f"Backends, in the order they are tried: {', '.join(found['backends'])}")
     if "cuda" not in found["backends"]:
         lines.append("  without CUDA: pip install . -C cmake.define.CADRE_CUDA=ON builds it in")
+    lines.append(f"Tables of cadre tune, for that kernel's layer: {found['tuning']}")
     lines.append("Environment")
     for name, value in found["environment"].items():
         lines.append(f"  {name:<18} {'unset' if value is None else value}")
