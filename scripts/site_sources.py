@@ -31,12 +31,17 @@ API = {
             "cadre.torch.compat.transformer_engine_ops",
         ),
     ),
+    "torch-integrations": (
+        "PyTorch: integrations",
+        tuple(f"cadre.torch.integrations.{name}" for name in ("transformers", "vllm", "megatron", "torchtitan")),
+    ),
     "torch-expert-parallel": ("PyTorch: cadre.torch.expert_parallel", ("cadre.torch.expert_parallel",)),
     "jax": ("JAX: cadre.jax", ("cadre.jax",)),
     "jax-compat": (
         "JAX: drop-ins and expert_parallel",
-        ("cadre.jax.megablox", "cadre.jax.ejkernel", "cadre.jax.expert_parallel"),
+        ("cadre.jax.megablox", "cadre.jax.ejkernel", "cadre.jax.maxtext", "cadre.jax.expert_parallel"),
     ),
+    "scale": ("On paper: cadre.scale", ("cadre.scale",)),
 }
 
 
