@@ -17,7 +17,7 @@ pytest.importorskip("jinja2", reason="jinja2 is not installed; to run this: pip 
 from cadre import report
 from cadre.report.__main__ import main
 from cadre.report.figures import geometric_mean
-from cadre.report.plot import Axis, log_axis, number
+from cadre.report.plot import Axis, log_axis, number, rate
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "bench" / "results").glob("*/*.json"))
@@ -237,7 +237,7 @@ def test_every_case_of_a_machine_is_on_one_roofline(committed):
     of_h200 = [row for file in files if file.device == "NVIDIA H200" for row in file.rows if row.intensity and row.gflops]
     assert f"Roofline of NVIDIA H200: {len(of_h200)} cases" in titles
     assert {"gmm_nt", "gmm", "tgmm", "layer", "ragged_dot"} <= {row.op for row in of_h200}
-    assert "best dense e4m3 product" in committed
+    assert "best dense e4m3 product: 1.57 PFLOP/s" in committed and "9 files and their commands" in committed
 
 
 def test_a_layers_operations_and_bytes(tmp_path):
@@ -349,6 +349,7 @@ def _height(path):
 
 
 def test_scales_and_numbers():
+    assert [rate(value) for value in (2.5, 8.16e14)] == ["2.5 FLOP/s", "816 TFLOP/s"]
     assert [number(value) for value in (0.25, 12, 1500, 2.5e9)] == ["0.25", "12", "1.5k", "2.5G"]
     axis = log_axis("x", [3, 400])
     assert (axis.low, axis.high) == (1, 1000) and axis.place(1) == 0 and abs(axis.place(31.6227766) - 0.5) < 1e-6

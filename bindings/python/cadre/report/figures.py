@@ -81,12 +81,12 @@ def _rooflines(files):
                 start = max(x.low, y.low / memory)
                 points = [(start, start * memory), *points]
             figure.line(points, "roof", name)
-            figure.note(x.high, flops, f"{name}: {plot.number(flops)}FLOP/s")
+            figure.note(x.high, flops, f"{name}: {plot.rate(flops)}")
         groups = sorted(_by(rows, "op", "dtype").items())
         for colour, ((op, dtype), part) in enumerate(groups):
             figure.legend(f"c{colour % plot.COLOURS}", f"{op} {dtype} ({len(part)})")
             for row in part:
-                title = f"{row.case} {row.shape} {row.dtype} {row.condition}: {plot.number(row.gflops * 1e9)}FLOP/s"
+                title = f"{row.case} {row.shape} {row.dtype} {row.condition}: {plot.rate(row.gflops * 1e9)}"
                 figure.point(row.intensity, row.gflops * 1e9, colour, title)
         text = f"Memory moves {memory / 1e12:.3g} TB/s. Every point is a case; above a roof the caches help."
         yield Figure("roofline", f"Roofline: {device}", text, figure.svg(), sources)

@@ -17,6 +17,12 @@ def number(value):
     return f"{value:.3g}"
 
 
+def rate(flops):
+    """ "1.5 TFLOP/s" """
+    shown = number(flops)
+    return f"{shown[:-1]} {shown[-1]}FLOP/s" if shown[-1].isalpha() else f"{shown} FLOP/s"
+
+
 @dataclasses.dataclass
 class Axis:
     """One direction of a plot, linear or logarithmic."""
@@ -57,7 +63,7 @@ class Plot:
 
     def __init__(self, label, x, y):
         self.label, self.x, self.y = label, x, y
-        self._parts, self._legend = [], []
+        self._parts, self._notes, self._legend = [], [], []
         self._axes()
 
     def at(self, x, y):
@@ -83,7 +89,8 @@ class Plot:
         )
 
     def _text(self, x, y, text, anchor, kind="tick"):
-        self._parts.append(f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>')
+        parts = self._notes if kind == "note" else self._parts  # notes over everything else
+        parts.append(f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>')
 
     def point(self, x, y, colour, title):
         left, top = self.at(x, y)
@@ -120,7 +127,7 @@ class Plot:
         return (
             f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(self.label)}, scrolls sideways">'
             f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(self.label)}">'
-            + "".join(self._parts)
+            + "".join(self._parts + self._notes)
             + f'</svg></div><ul class="legend">{legend}</ul>'
         )
 

@@ -85,7 +85,7 @@ class _LayerCpu(_Program):
 
     def add(self, file, document, row):
         seconds = {name: seconds_of(each) for name, each in row["seconds"].items()}
-        shape, whole = f"{row['layer']}, {row['tokens']} tokens", seconds["layer"]
+        shape, whole = f"{row['layer']}, {row['tokens']} token{'s' if row['tokens'] > 1 else ''}", seconds["layer"]
         file.rows.append(
             Row(
                 file=file.name, device=file.device, op="layer", case="layer forward", shape=shape,
