@@ -46,6 +46,10 @@ assert shown >= {least} and not runner.failures, f"{{shown}} functions, {{runner
 #: What a function returns, never made by a user; and what can't be shown without a package or a program's arguments.
 NO_EXAMPLE = ("PackedWeights", "Routing", "ScaledTensor", "Cluster", "Rates", "main", "install")
 NO_ARRAYS = ("backends", "check", "register", "show_versions")
+#: Configurations of a framework, of which an example names the shapes that matter elsewhere.
+NO_ARRAYS += ("submodules", "experts", "grouped_experts", "over_cadre", "activation_options")
+INTEGRATIONS = ("vllm", "megatron", *(name for name in ("transformers", "torchtitan") if importlib.util.find_spec(name)))
+#: name: (modules, what else their examples know, the fewest functions that there are)
 FRONTS = {
     "numpy": (("cadre", "cadre.scale"), {}, 12),
     "torch": (
@@ -59,6 +63,11 @@ FRONTS = {
         {"torch": "torch"},
         20,
     ),
+    "torch integrations": (
+        tuple(f"cadre.torch.integrations.{name}" for name in INTEGRATIONS),
+        {"torch": "torch"},
+        9,
+    ),
     "jax": (
         ("cadre.jax", "cadre.jax.megablox", "cadre.jax.ejkernel", "cadre.jax.maxtext", "cadre.jax.expert_parallel"),
         {"jax": "jax", "jnp": "jax.numpy"},
@@ -69,8 +78,9 @@ FRONTS = {
 
 @pytest.mark.parametrize("front", FRONTS)
 def test_every_public_function_names_shapes_and_shows_an_example_that_is_true(front):
-    if importlib.util.find_spec(front) is None:
-        pytest.skip(f"{front} is not installed")
+    package = front.split()[0]
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
     modules, imports, least = FRONTS[front]
     # In a process of its own: a framework started here would keep what it set for every other test.
     code = RUN.format(modules=modules, imports=imports, no_example=NO_EXAMPLE, no_arrays=NO_ARRAYS, least=least)

@@ -169,19 +169,58 @@ class _ExpertLinear(GroupedLinear):
 
 
 class ColumnParallelGroupedLinear(_ExpertLinear):
-    """linear_fc1: with expert tensor parallelism each rank holds output_size / ranks of every expert."""
+    """linear_fc1: with expert tensor parallelism each rank holds output_size / ranks of every expert.
+
+    x [m, input_size], rows sorted by expert, and m_splits -> ([m, output_size / ranks], the biases that weren't added).
+
+    >>> from types import SimpleNamespace
+    >>> from cadre.torch.integrations import megatron
+    >>> config = SimpleNamespace(  # stands for Megatron's TransformerConfig
+    ...     expert_model_parallel_size=1, expert_tensor_parallel_size=1, tensor_model_parallel_size=1,
+    ...     sequence_parallel=False, gradient_accumulation_fusion=False, perform_initialization=True,
+    ...     params_dtype=torch.float32, use_cpu_initialization=True, delay_wgrad_compute=False,
+    ...     disable_parameter_transpose_cache=False)
+    >>> options = dict(bias=False, skip_bias_add=False, is_expert=True, init_method=torch.nn.init.ones_)
+    >>> groups = SimpleNamespace(expt_tp=None, ep=None, expt_dp=None)  # one rank
+    >>> layer = megatron.ColumnParallelGroupedLinear(3, 4, 5, config=config, pg_collection=groups, **options)
+    >>> out, bias = layer(torch.ones(6, 4), [2, 0, 4])
+    >>> out.shape
+    torch.Size([6, 5])
+    """
 
     _partition_dim = 0
 
 
 class RowParallelGroupedLinear(_ExpertLinear):
-    """linear_fc2: with expert tensor parallelism each rank holds input_size / ranks of every expert, and a part of the sum."""
+    """linear_fc2: with expert tensor parallelism each rank holds input_size / ranks of every expert, and a part of the sum.
+
+    x [m, input_size / ranks], rows sorted by expert, and m_splits -> ([m, output_size], the biases that weren't added).
+
+    >>> from types import SimpleNamespace
+    >>> from cadre.torch.integrations import megatron
+    >>> config = SimpleNamespace(  # stands for Megatron's TransformerConfig
+    ...     expert_model_parallel_size=1, expert_tensor_parallel_size=1, tensor_model_parallel_size=1,
+    ...     sequence_parallel=False, gradient_accumulation_fusion=False, perform_initialization=True,
+    ...     params_dtype=torch.float32, use_cpu_initialization=True, delay_wgrad_compute=False,
+    ...     disable_parameter_transpose_cache=False)
+    >>> options = dict(bias=False, skip_bias_add=False, is_expert=True, init_method=torch.nn.init.ones_)
+    >>> groups = SimpleNamespace(expt_tp=None, ep=None, expt_dp=None)  # one rank
+    >>> layer = megatron.RowParallelGroupedLinear(3, 4, 5, config=config, pg_collection=groups, **options)
+    >>> out, bias = layer(torch.ones(6, 4), [2, 0, 4])
+    >>> out.shape
+    torch.Size([6, 5])
+    """
 
     _partition_dim = 1
 
 
 def submodules(activation_func: Any = None) -> Any:
-    """Megatron's GroupedMLPSubmodules (MLPSubmodules before it had them) with both layers; activation_func is its own."""
+    """Megatron's GroupedMLPSubmodules (MLPSubmodules before it had them) with both layers; activation_func is its own.
+
+    >>> from cadre.torch.integrations import megatron
+    >>> megatron.submodules().linear_fc1  # doctest: +SKIP
+    <class 'cadre.torch.integrations.megatron.ColumnParallelGroupedLinear'>
+    """
     kind = getattr(_megatron("transformer.moe.experts"), "GroupedMLPSubmodules", None)
     return (kind or _megatron("transformer.mlp").MLPSubmodules)(
         linear_fc1=ColumnParallelGroupedLinear,
@@ -191,7 +230,11 @@ def submodules(activation_func: Any = None) -> Any:
 
 
 def experts(activation_func: Any = None) -> Any:
-    """What MoESubmodules takes as `experts`: Megatron's TEGroupedMLP over these layers."""
+    """What MoESubmodules takes as `experts`: Megatron's TEGroupedMLP over these layers.
+
+    >>> from cadre.torch.integrations import megatron
+    >>> submodules = MoESubmodules(experts=megatron.experts())  # doctest: +SKIP
+    """
     module = _megatron("transformer.moe.experts")
     if hasattr(module, "GroupedMLPSubmodules"):
         return functools.partial(module.TEGroupedMLP, submodules=submodules(activation_func))

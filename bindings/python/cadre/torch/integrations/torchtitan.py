@@ -33,14 +33,21 @@ _QUANTISED = "torchtitan.components.quantization"
 
 @override(target=GroupedExperts.Config, description="Grouped products by cadre: any sizes, no padding")
 def grouped_experts(cfg: Any) -> Any:
-    """The configuration of the same experts over cadre. Applied twice, it changes nothing."""
+    """The configuration of the same experts over cadre. Applied twice, it changes nothing.
+
+    >>> config.experts = grouped_experts(config.experts)  # doctest: +SKIP
+    """
     experts = type(cfg)._owner
     return cfg if issubclass(experts, _ByCadre) else derive(cfg, over_cadre(experts).Config)
 
 
 @functools.cache
 def over_cadre(experts: Any) -> Any:
-    """A subclass of a class of torchtitan's experts, whose products are cadre's."""
+    """A subclass of a class of torchtitan's experts, whose products are cadre's.
+
+    >>> over_cadre(GroupedExperts).__name__  # doctest: +SKIP
+    'CadreGroupedExperts'
+    """
     if experts._grouped_mm is not GroupedExperts._grouped_mm or experts.__module__.startswith(_QUANTISED):
         expected = "experts whose products are torchtitan's own: those of another override or quantised ones are kept"
         raise wrong_value(_OP, "experts", experts.__qualname__, expected)

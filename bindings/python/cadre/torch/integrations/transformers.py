@@ -47,7 +47,18 @@ def experts_forward(
     top_k_index: torch.Tensor,
     top_k_weights: torch.Tensor,
 ) -> torch.Tensor:
-    """An experts module's forward: hidden_states [t, h], top_k_index and top_k_weights [t, k] -> [t, h]."""
+    """An experts module's forward: hidden_states [t, h], top_k_index and top_k_weights [t, k] -> [t, h].
+
+    >>> import cadre.torch.integrations.transformers
+    >>> from transformers.models.mixtral import configuration_mixtral, modeling_mixtral
+    >>> config = configuration_mixtral.MixtralConfig(hidden_size=4, intermediate_size=8, num_local_experts=3)
+    >>> config._experts_implementation = "cadre"
+    >>> experts = modeling_mixtral.MixtralExperts(config)
+    >>> for weight in experts.parameters():
+    ...     _ = torch.nn.init.ones_(weight)
+    >>> experts(torch.ones(6, 4), torch.tensor([[0, 2]] * 6), torch.full((6, 2), 0.5)).shape
+    torch.Size([6, 4])
+    """
     up_name = "gate_up_proj" if self.has_gate else "up_proj"
     w13, w2 = getattr(self, up_name), self.down_proj
     bias13 = getattr(self, f"{up_name}_bias") if self.has_bias else None
@@ -89,7 +100,10 @@ def _options_of(activation):
 def fp8_experts_forward(
     self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor, *_: Any, **__: Any
 ) -> torch.Tensor:
-    """The same of a module whose weights are FP8."""
+    """The same of a module whose weights are FP8: hidden_states [t, h], top_k_index and top_k_weights [t, k] -> [t, h].
+
+    >>> model = AutoModelForCausalLM.from_pretrained(name, experts_implementation="cadre")  # doctest: +SKIP
+    """
     between = self._apply_gate if self.has_gate else self.act_fn
     options = _options_of(_activation(self, between))
     if options is None:

@@ -37,7 +37,13 @@ _ACTIVATIONS = {
 
 
 def activation_options(activation: Any, config: Any) -> dict[str, Any]:
-    """moe_mlp's arguments for a MoEActivation and the ApplyMoEActivationConfig beside it (clamp_limit, alpha, beta)."""
+    """moe_mlp's arguments for a MoEActivation and the ApplyMoEActivationConfig beside it (clamp_limit, alpha, beta).
+
+    >>> from types import SimpleNamespace
+    >>> from cadre.torch.integrations import vllm
+    >>> vllm.activation_options(SimpleNamespace(name="GELU"), SimpleNamespace(clamp_limit=None))
+    {'activation': 'geglu'}
+    """
     name, interleaved = _ACTIVATIONS[activation.name]
     if activation.name == "SWIGLUOAI":
         return {"activation": name, "interleaved": interleaved}  # its numbers are fixed: moe_mlp's defaults
@@ -63,6 +69,15 @@ def standard(
     """output [m, k] = the weighted sum of the results of x [m, k] by the experts ids [m, top_k].
 
     expert_map [all experts]: the place of each expert here, or -1; None where all are here. Ids below 0 are nobody's.
+    weights [m, top_k]; w1 [e, 2n, k], w2 [e, k, n].
+
+    >>> from cadre.torch.integrations import vllm
+    >>> x, out = torch.ones(6, 4), torch.empty(6, 4)
+    >>> ids, weights = torch.tensor([[0, 2]] * 6), torch.full((6, 2), 0.5)
+    >>> w1, w2 = torch.ones(3, 16, 4), torch.ones(3, 4, 8)
+    >>> vllm.standard(out, x, w1, w2, weights, ids, None, (None, None), {"activation": "swiglu"})
+    >>> out.shape
+    torch.Size([6, 4])
     """
     if expert_map is not None:
         here = expert_map.index_select(0, ids.clamp(min=0).view(-1)).view(ids.shape)
@@ -75,6 +90,13 @@ def masked_product(out: Tensor, x: Tensor, weight: Tensor, counts: Tensor) -> Te
     """out[i, :counts[i]] = x[i, :counts[i]] @ weight[i]^T: x [e, max_m, k], weight [e, n, k], out [e, max_m, n], both contiguous.
 
     Groups that lie max_m rows apart, of as many rows as counts [e] says, which the host never reads; other rows stay.
+
+    >>> from cadre.torch.integrations import vllm
+    >>> out = torch.zeros(3, 2, 5)
+    >>> vllm.masked_product(out, torch.ones(3, 2, 4), torch.ones(3, 5, 4), torch.tensor([2, 0, 1]))[:, :, 0]
+    tensor([[4., 4.],
+            [0., 0.],
+            [4., 0.]])
     """
 
     def rows(tensor: Tensor) -> GroupedTensor:
@@ -88,7 +110,11 @@ def masked_product(out: Tensor, x: Tensor, weight: Tensor, counts: Tensor) -> Te
 
 @functools.cache
 def experts_classes() -> tuple[type, type]:
-    """(CadreExperts, CadreBatchedExperts): for tokens [m, k], and for the masked form [e, max_m, k] of batched dispatchers."""
+    """(CadreExperts, CadreBatchedExperts): for tokens [m, k], and for the masked form [e, max_m, k] of batched dispatchers.
+
+    >>> from cadre.torch.integrations import vllm
+    >>> tokens, batched = vllm.experts_classes()  # doctest: +SKIP
+    """
     kernel = _vllm(f"{_LAYERS}.modular_kernel")
     reduce = _vllm(f"{_LAYERS}.topk_weight_and_reduce")
     platform = _vllm("vllm.platforms")
@@ -186,7 +212,11 @@ def experts_classes() -> tuple[type, type]:
 
 
 def register() -> None:
-    """Has vLLM choose cadre's experts wherever it would have chosen Triton's, for weights that aren't quantised and no LoRA."""
+    """Has vLLM choose cadre's experts wherever it would have chosen Triton's, for weights that aren't quantised and no LoRA.
+
+    >>> from cadre.torch.integrations import vllm
+    >>> vllm.register()  # doctest: +SKIP
+    """
     oracle = _vllm(f"{_LAYERS}.oracle.unquantized")
     if hasattr(oracle.select_unquantized_moe_backend, "by_cadre"):
         return
