@@ -15,6 +15,10 @@ import cadre, cadre.scale
 names = {{"np": np, "cadre": cadre}}
 for alias, imported in {imports!r}.items():
     names[alias] = importlib.import_module(imported)
+if "cadre.torch.expert_parallel" in {modules!r}:  # a group of one rank
+    import tempfile, torch.distributed
+    store = tempfile.NamedTemporaryFile()
+    torch.distributed.init_process_group("gloo", init_method=f"file://{{store.name}}", rank=0, world_size=1)
 SHAPE = re.compile(r"\\[[a-z0-9_*+ ]*(, [a-z0-9_*+ ]+)*\\]")
 runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
 
@@ -68,6 +72,7 @@ FRONTS = {
         {"torch": "torch"},
         9,
     ),
+    "torch expert_parallel": (("cadre.torch.expert_parallel",), {"torch": "torch"}, 7),
     "jax": (
         ("cadre.jax", "cadre.jax.megablox", "cadre.jax.ejkernel", "cadre.jax.maxtext", "cadre.jax.expert_parallel"),
         {"jax": "jax", "jnp": "jax.numpy"},

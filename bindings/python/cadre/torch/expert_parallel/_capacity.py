@@ -26,6 +26,11 @@ class Capacity(Exchange):
 
     Nothing is read by the host, and a call can be captured in a CUDA graph. What ranks must agree about is compared by the
     host in the first call with other shapes or types, which therefore can't be captured.
+
+    >>> exchange = cadre.torch.expert_parallel.Capacity(num_experts=3, capacity=12)
+    >>> rows, sizes, handle = exchange.dispatch(torch.ones(6, 4), torch.tensor([[0, 2]] * 6))  # x [t, h], ids [t, top_k]
+    >>> rows.shape, sizes.tolist(), exchange.collect(rows, handle).shape
+    (torch.Size([12, 4]), [6, 0, 6], torch.Size([6, 4]))
     """
 
     def __init__(

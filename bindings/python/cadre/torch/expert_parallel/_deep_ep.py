@@ -38,6 +38,11 @@ class DeepEP:
     Tokens are bf16. A token's rows on one rank are added up there in f32, in the order of its choices, and rounded to bf16;
     DeepEP adds those of its ranks. So results are not the bits of one process, and ExpertParallelMLP, which promises them,
     doesn't take it. num_worst_tokens: tokens that may arrive; with it the host reads nothing (within one node).
+
+    x [t, h], ids and weights [t, top_k] -> rows [m, h]:
+
+    >>> exchange = DeepEP(256, deep_ep.Buffer(group, 1 << 30), group=group)  # doctest: +SKIP
+    >>> rows, sizes, handle = exchange.dispatch(x, ids, weights)  # doctest: +SKIP
     """
 
     op = "expert_parallel"

@@ -29,7 +29,13 @@ class Plan(NamedTuple):
 
 
 class Dispatched(NamedTuple):
-    """What dispatch gives: rows for the experts of this rank, and the way back."""
+    """What dispatch gives: rows for the experts of this rank, and the way back.
+
+    >>> exchange = cadre.torch.expert_parallel.AllToAll(num_experts=3)
+    >>> dispatched = exchange.dispatch(torch.ones(6, 4), torch.tensor([[0, 2]] * 6))
+    >>> dispatched.rows.shape, dispatched.group_sizes.tolist()
+    (torch.Size([12, 4]), [6, 0, 6])
+    """
 
     rows: torch.Tensor  #: [m, h], sorted by local expert; rows behind the last expert's are zero
     group_sizes: torch.Tensor  #: [local experts], on the device of the rows
@@ -54,7 +60,18 @@ class Flight:
 
 
 class Exchange:
-    """The interface. A subclass has plan(), and send() and send_back() if rows don't travel by all_to_all_single."""
+    """The interface. A subclass has plan(), and send() and send_back() if rows don't travel by all_to_all_single.
+
+    dispatch(x [t, h], ids [t, top_k], weights [t, top_k]) and collect(rows [m, h], handle) -> [t, h] are the same in all.
+
+    >>> ep = cadre.torch.expert_parallel
+    >>> class Traced(ep.AllToAll):
+    ...     def send(self, plan, *rows):
+    ...         print("sent", tuple(rows[0].shape))
+    ...         return super().send(plan, *rows)
+    >>> _ = Traced(num_experts=3).dispatch(torch.ones(6, 4), torch.tensor([[0, 2]] * 6))
+    sent (12, 4)
+    """
 
     #: What errors call it.
     op = "expert_parallel"
@@ -224,6 +241,14 @@ class AllToAll(Exchange):
 
     The host reads the counts once a call, so it can't be captured in a CUDA graph. What ranks must agree about is compared
     with every call.
+
+    x [t, h], ids and weights [t, top_k] -> rows [m, h], sorted by this rank's experts, and back:
+
+    >>> exchange = cadre.torch.expert_parallel.AllToAll(num_experts=3)
+    >>> ids, weights = torch.tensor([[0, 2]] * 6), torch.full((6, 2), 0.5)
+    >>> rows, sizes, handle = exchange.dispatch(torch.ones(6, 4), ids, weights)
+    >>> exchange.collect(rows, handle)[0]  # each token's sum of 0.5 times its two rows
+    tensor([1., 1., 1., 1.])
     """
 
     def plan(

@@ -33,6 +33,11 @@ class ExpertParallelMLP(GroupedMLP):
     mesh if a DeviceMesh is given. A seed gives them the values that GroupedMLP's have in one process.
 
     The other arguments are GroupedMLP's; of those fuse_wgrad_accumulation, delay_wgrad_compute and recipe are refused.
+
+    >>> experts = cadre.torch.expert_parallel.ExpertParallelMLP(3, 4, 8)
+    >>> x, ids = torch.ones(6, 4), torch.tensor([[0, 2]] * 6)  # [t, h] and [t, top_k] of this rank
+    >>> experts(x, ids, torch.full((6, 2), 0.5)).shape
+    torch.Size([6, 4])
     """
 
     def __init__(

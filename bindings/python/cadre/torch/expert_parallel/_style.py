@@ -44,6 +44,14 @@ class ExpertParallel(ParallelStyle):
 
     exchange, capacity, overflow and chunks are those of ExpertParallelMLP, which the module becomes. Its parameters become
     DTensors, each rank's part of what rank 0 holds.
+
+    >>> from torch.distributed.device_mesh import init_device_mesh
+    >>> from torch.distributed.tensor.parallel import parallelize_module
+    >>> mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("expert",))
+    >>> experts, style = cadre.torch.GroupedMLP(3, 4, 8), cadre.torch.expert_parallel.ExpertParallel()
+    >>> experts = parallelize_module(experts, mesh["expert"], style)
+    >>> experts(torch.ones(6, 4), torch.tensor([[0, 2]] * 6), torch.full((6, 2), 0.5)).shape  # [t, h]
+    torch.Size([6, 4])
     """
 
     def __init__(

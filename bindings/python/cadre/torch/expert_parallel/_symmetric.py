@@ -24,6 +24,11 @@ class SymmetricMemory(Exchange):
     max_slots: the most choices (tokens * top_k) of a rank in one call. Buffers are for the worst case, that every rank sends
     all of them to one: ranks * max_slots rows, so nothing can overflow. Every rank holds as many experts. The host reads
     nothing; what ranks must agree about is compared in the first call with other shapes or types.
+
+    x [t, h], ids and weights [t, top_k] -> rows [m, h]:
+
+    >>> exchange = SymmetricMemory(num_experts=256, max_slots=8192 * 8)  # doctest: +SKIP
+    >>> rows, sizes, handle = exchange.dispatch(x, ids, weights)  # doctest: +SKIP
     """
 
     def __init__(self, num_experts: int, max_slots: int, *, group: Any = None) -> None:
