@@ -121,6 +121,34 @@ def test_tail_rows_are_zero_whatever_scales_they_have(kind):
     assert np.isfinite(out).all() and not out[sum(SIZES) :].any() and out[: sum(SIZES)].any()
 
 
+PAIRS = [("e4m3", "e4m3"), ("e5m2", "e4m3"), ("e4m3", "e5m2"), ("e5m2", "e5m2")]
+
+
+@pytest.mark.parametrize("product", [cj.gmm, cj.ragged_dot], ids=["gmm", "ragged_dot"])
+@pytest.mark.parametrize("types", PAIRS, ids="-".join)
+def test_fp8_without_scales_has_scale_1(types, product):
+    values = [RNG.standard_normal(shape) for shape in ((M, K), (G, K, N))]
+    lhs, rhs = (jnp.asarray(each, TYPES[kind]) for each, kind in zip(values, types))
+    lhs_scale, rhs_scale = (jnp.asarray(RNG.uniform(0.25, 2, shape), "f4") for shape in ((M, 1), (G, 1, N)))
+    plain_lhs, plain_rhs = np.asarray(lhs, "f8"), np.asarray(rhs, "f8")
+    out = product(lhs, QArray(rhs, rhs_scale), jnp.array(SIZES))
+    close(out, *oracle.gmm(plain_lhs, plain_rhs * np.asarray(rhs_scale), SIZES), K + 2)
+    out = product(QArray(lhs, lhs_scale), rhs, jnp.array(SIZES))
+    close(out, *oracle.gmm(plain_lhs * np.asarray(lhs_scale), plain_rhs, SIZES), K + 2)
+
+
+@pytest.mark.parametrize("product", [cj.gmm, cj.ragged_dot], ids=["gmm", "ragged_dot"])
+def test_a_scaled_array_beside_a_qarray_is_refused_by_name(product):
+    lhs, rhs = quantised((M, K), (M, 1), "e4m3")[0], quantised((G, K, N), (G, 1, N), "e4m3")[0]
+    rows = cj.ScaledArray(lhs.qvalue, lhs.scale[:, 0], "row")
+    weights = cj.ScaledArray(rhs.qvalue, rhs.scale[:, 0], "row")
+    expected = "is a QArray, expected a ScaledArray because the other operand is one"
+    with pytest.raises(TypeError, match=f"{product.__name__}: rhs {expected}"):
+        product(rows, rhs, jnp.array(SIZES))
+    with pytest.raises(TypeError, match=f"{product.__name__}: lhs {expected}"):
+        product(lhs, weights, jnp.array(SIZES))
+
+
 def test_vmap_of_activations():
     rhs, _ = quantised((G, K, N), (G, 1, N), "e4m3")
     lhs, _ = plain(2, M, K)

@@ -71,7 +71,7 @@ def gmm_of(
     """gmm on behalf of an op whose operands are called so: errors speak of what the user wrote."""
     left, right = names
     transpose_rhs = _arguments.flag(op, "transpose_rhs", transpose_rhs)
-    if _qarray.is_qarray(lhs, rhs):
+    if _qarray.is_qarray(lhs, rhs) and not _scaled.is_scaled(lhs, rhs):
         return _gmm_of_qarrays(
             op,
             lhs,

@@ -104,12 +104,15 @@ def codes_of(lhs, rhs, transpose_rhs):
     fp8 = [name in _arguments.FP8 for name in types]
     if all(fp8) and types != ("float8_e5m2",) * 2:
         (m, _), (g, n) = lhs.shape, (rhs.shape[0], rhs.shape[3 - inner])
-        each_row = jnp.broadcast_to(lhs_scale, (m,)).astype(jnp.float32)
-        each_column = jnp.broadcast_to(rhs_scale, (g, n)).astype(jnp.float32)
-        return ScaledArray(lhs, each_row, "row"), ScaledArray(rhs, each_column, "row")
+        return ScaledArray(lhs, _each(lhs_scale, (m,)), "row"), ScaledArray(rhs, _each(rhs_scale, (g, n)), "row")
     # Every code is exact in bf16.
     lhs, rhs = (x.astype(jnp.bfloat16) if narrow else x for x, narrow in zip((lhs, rhs), fp8))
     return Codes(lhs, rhs, lhs_scale, rhs_scale)
+
+
+def _each(scale, shape):
+    """A scale for each row or column, in f32; of an array that has none, 1."""
+    return jnp.broadcast_to(jnp.float32(1) if scale is None else scale, shape).astype(jnp.float32)
 
 
 def _apart(value, inner):

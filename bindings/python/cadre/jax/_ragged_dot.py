@@ -210,7 +210,7 @@ class _Finished:
 
 
 class _Quantised(_Finished):
-    """A product of ScaledArrays or QArrays in a form that gmm or tgmm has."""
+    """A product of ScaledArrays or of QArrays in a form that gmm or tgmm has."""
 
     def __init__(self, op, lhs, rhs, group_sizes, numbers, precision, group_offset):
         self.op, self.lhs, self.rhs, self.form = op, lhs, rhs, _form(numbers)
