@@ -12,6 +12,7 @@ from jax import lax
 
 from . import _arguments, _dimension_numbers, _named, _ops, _qarray, _scaled
 from ._dimension_numbers import Mode
+from ._finished import Finished, functions_of
 from ._primitives import gmm_p, tgmm_p, unify
 from ._scaled import ScaledArray
 from ._types import ArrayLike, DTypeLike, Precision, Sizes
@@ -68,7 +69,7 @@ def ragged_dot(
         )
     lhs, rhs = _operand(op, "lhs", lhs, ("m", "k")), _operand(op, "rhs", rhs, ("g", "k", "n"))
     product = _product(op, lhs, rhs, group_sizes, _PLAIN, precision, group_offset)
-    functions = _functions(op, fuse_gateup_activation, activation)
+    functions = functions_of(op, fuse_gateup_activation, activation)
     return product.finished(preferred_element_type, functions, manual_axis_type, out_sharding)
 
 
@@ -103,56 +104,8 @@ def ragged_dot_general(
     op, numbers = "ragged_dot_general", ragged_dot_dimension_numbers
     lhs, rhs = _operand(op, "lhs", lhs), _operand(op, "rhs", rhs)
     product = _product(op, lhs, rhs, group_sizes, numbers, precision, group_offset)
-    functions = _functions(op, fuse_gateup_activation, activation)
+    functions = functions_of(op, fuse_gateup_activation, activation)
     return product.finished(preferred_element_type, functions, manual_axis_type, out_sharding)
-
-
-_GATES = {
-    "silu": jax.nn.silu,
-    "gelu": jax.nn.gelu,
-    "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
-}
-
-
-def _functions(op, gate, activation):
-    """What is applied to a product, in this order."""
-    functions = []
-    if gate is not None:
-        if gate not in _GATES:
-            raise NotImplementedError(
-                f"{op}: fuse_gateup_activation = {gate!r}, expected one of {', '.join(_GATES)}"
-            )
-        functions.append(lambda out: _gated(op, _GATES[gate], out))
-    if activation is not None:
-        _arguments.function(op, "activation", activation)
-        functions.append(activation)
-    return functions
-
-
-def _gated(op, function, out):
-    if out.shape[-1] % 2:
-        raise ValueError(
-            f"{op}: n = {out.shape[-1]}, expected an even number for fuse_gateup_activation"
-        )
-    gate, up = jnp.split(out, 2, axis=-1)
-    return function(gate) * up
-
-
-def _varying_as(op, wanted, out):
-    """Cast to vary over these manual axes (shard_map), which must hold those that it varies over."""
-    if not isinstance(wanted, jax.sharding.ManualAxisType):
-        raise TypeError(
-            f"{op}: manual_axis_type is a {type(wanted).__name__}, expected a ManualAxisType"
-        )
-    varying = jax.typeof(out).manual_axis_type.varying
-    if wanted.unreduced or wanted.reduced:
-        raise NotImplementedError(f"{op}: manual_axis_type = {wanted}, expected varying axes alone")
-    if not varying <= wanted.varying:
-        raise ValueError(
-            f"{op}: manual_axis_type = {wanted}, expected all of the operands' axes {sorted(varying)}"
-        )
-    missing = tuple(sorted(wanted.varying - varying))
-    return lax.pcast(out, missing, to="varying") if missing else out
 
 
 def _operand(op, name, value, dims=None):
@@ -192,24 +145,7 @@ _OF_ROWS = {((1,), (inner,), (), (), (0,), (0,)): inner == 2 for inner in (1, 2)
 _OF_COLUMNS = ((0,), (0,), (), (), (0,), ())
 
 
-class _Finished:
-    """A product of `op` on its way to its result: final() is the result's type, of_type() computes it."""
-
-    def finished(self, preferred, functions, manual_axis_type, out_sharding):
-        """The product in its final type; functions see what the accumulator holds."""
-        final = self.final(preferred)
-        if out_sharding is not None:
-            _arguments.sharding(self.op, out_sharding)
-        out = self.of_type(_arguments.accumulator(final) if functions else final)
-        for function in functions:
-            out = function(out)
-        out = out.astype(final)
-        if manual_axis_type is not None:
-            out = _varying_as(self.op, manual_axis_type, out)
-        return out if out_sharding is None else jax.sharding.reshard(out, out_sharding)
-
-
-class _Quantised(_Finished):
+class _Quantised(Finished):
     """A product of ScaledArrays or of QArrays in a form that gmm or tgmm has."""
 
     def __init__(self, op, lhs, rhs, group_sizes, numbers, precision, group_offset):
@@ -233,7 +169,7 @@ class _Quantised(_Finished):
         return _ops.gmm_of(self.op, self.lhs, self.rhs, self.sizes, transpose_rhs=transpose_rhs, **options)
 
 
-class _Product(_Finished):
+class _Product(Finished):
     """Checked operands of one call. Faults of shape are TypeErrors, as they are in lax."""
 
     def __init__(self, op, lhs, rhs, group_sizes, numbers, precision, group_offset):
