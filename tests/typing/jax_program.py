@@ -27,6 +27,10 @@ quantised = cadre.jax.quantize(x, "block_128", sizes, dtype=jnp.float8_e5m2, col
 assert_type(cadre.jax.dequantize(scaled, sizes, num_rows=6, out_dtype=jnp.float32), jax.Array)
 assert_type(cadre.jax.amax(x, "mx"), jax.Array)
 assert_type(cadre.jax.gmm(scaled, scaled, sizes, fast_accumulation=True), jax.Array)
+assert_type(cadre.jax.gmm(x, w, sizes, recipe="block_128"), jax.Array)
+assert_type(cadre.jax.grouped_linear(x, w, sizes, transpose_weight=False, recipe="row"), jax.Array)
+assert_type(cadre.jax.ragged_dot(x, w, sizes, recipe="tensor"), jax.Array)
+assert_type(cadre.jax.ragged_dot_general(x, w, sizes, numbers, recipe="mx"), jax.Array)
 assert_type(cadre.jax.tgmm(scaled, scaled, sizes), jax.Array)
 assert_type(cadre.jax.ragged_dot(scaled, scaled, sizes), jax.Array)
 spread = cadre.jax.expert_parallel.moe_mlp(x, ids, None, w, w, axis_name="expert", exchange="ragged")
@@ -34,6 +38,7 @@ cadre.jax.register()
 cadre.jax.check()
 
 cadre.jax.gmm(x, w)  # type: ignore  # no group_sizes
+cadre.jax.gmm(x, w, sizes, recipe="block")  # type: ignore
 cadre.jax.tgmm(x, x, sizes, num_groups="3")  # type: ignore
 cadre.jax.ragged_dot(x, w, sizes, fuse_gateup_activation="swish")  # type: ignore
 cadre.jax.moe_mlp(x, ids, None, w, w, activation="swish")  # type: ignore

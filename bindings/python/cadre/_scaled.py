@@ -10,6 +10,13 @@ from ._errors import wrong_type, wrong_value
 MODES = {name: code for name, code in _structs.SCALE_MODES.items() if code}
 #: Inner values that share a scale, in the modes with blocks.
 BLOCKS = {MODES["block_128"]: 128, MODES["mx"]: 32}
+#: The recipes of training, named after their modes, and the type that each quantises gradients to. All else is e4m3.
+GRADIENTS = {
+    "block_128": "float8_e4m3fn",
+    "row": "float8_e4m3fn",
+    "tensor": "float8_e5m2",
+    "mx": "float8_e4m3fn",
+}
 #: Each group of a column-wise copy has a multiple of so many rows.
 COLUMN_ALIGNMENT = 32
 
@@ -55,6 +62,12 @@ def mode_of(op, mode):
     if not isinstance(mode, str) or mode not in MODES:
         raise wrong_value(op, "mode", repr(mode), " or ".join(map(repr, MODES)))
     return MODES[mode]
+
+
+def check_recipe(op, name):
+    """Refuses what is no recipe's name."""
+    if not isinstance(name, str) or name not in GRADIENTS:
+        raise wrong_value(op, "recipe", repr(name), f"{', '.join(map(repr, GRADIENTS))} or None")
 
 
 def _blocks(size, block):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from . import _arguments, _groups, _named, _qarray, _scaled
+from .._types import ScaleMode
+from . import _arguments, _groups, _named, _qarray, _recipes, _scaled
 from ._primitives import bias_grad_p, gmm_p, tgmm_p, unify
 from ._scaled import ScaledArray
 from ._types import ArrayLike, DTypeLike, Precision, Sizes
@@ -24,6 +25,7 @@ def gmm(
     preferred_element_type: DTypeLike | None = None,
     precision: Precision = None,
     fast_accumulation: bool = False,
+    recipe: ScaleMode | None = None,
 ) -> jax.Array:
     """out[r] = lhs[r] @ rhs[group(r)] (+ bias[group(r)]).
 
@@ -31,12 +33,16 @@ def gmm(
     may be below m, and rows behind it are zero. bias: [g, n].
     group_offset: with it, group_sizes may describe more groups than rhs holds, and rhs[0] is group group_offset; rows of
     groups that rhs doesn't hold are zero. existing_out: [m, n]; rows of rhs's groups are replaced, all others are kept.
+    recipe: lhs and rhs, of f32, bf16 or f16, are quantised on the way to a product in FP8, which has lhs's type unless another
+    one is asked for. Both gradients are products in FP8, too, and what is kept for them is FP8; reverse mode alone, once.
     lhs and rhs may be ScaledArrays of FP8 data; such a product is bf16 unless another type is asked for, and not
-    differentiable. fast_accumulation lets its sums keep fewer bits than f32 has. Either may be a QArray of qwix.
+    differentiable. fast_accumulation lets sums in FP8 keep fewer bits than f32 has. Either may be a QArray of qwix.
 
-    >>> lhs, rhs = jnp.ones((6, 4)), jnp.ones((3, 4, 5))
-    >>> cadre.jax.gmm(lhs, rhs, jnp.array([2, 0, 3]))[:, 0]  # the last row has no group
+    >>> lhs, rhs, sizes = jnp.ones((6, 4)), jnp.ones((3, 4, 5)), jnp.array([2, 0, 3])
+    >>> cadre.jax.gmm(lhs, rhs, sizes)[:, 0]  # the last row has no group
     Array([4., 4., 4., 4., 4., 0.], dtype=float32)
+    >>> jax.grad(lambda rhs: cadre.jax.gmm(lhs, rhs, sizes, recipe="mx").sum())(rhs)[:, 0, 0]
+    Array([2., 0., 3.], dtype=float32)
     """
     return gmm_of(
         "gmm",
@@ -50,6 +56,7 @@ def gmm(
         preferred_element_type=preferred_element_type,
         precision=precision,
         fast_accumulation=fast_accumulation,
+        recipe=recipe,
     )
 
 
@@ -67,11 +74,12 @@ def gmm_of(
     preferred_element_type=None,
     precision=None,
     fast_accumulation=False,
+    recipe=None,
 ):
     """gmm on behalf of an op whose operands are called so: errors speak of what the user wrote."""
     left, right = names
     transpose_rhs = _arguments.flag(op, "transpose_rhs", transpose_rhs)
-    if _qarray.is_qarray(lhs, rhs) and not _scaled.is_scaled(lhs, rhs):
+    if recipe is None and _qarray.is_qarray(lhs, rhs) and not _scaled.is_scaled(lhs, rhs):
         return _gmm_of_qarrays(
             op,
             lhs,
@@ -88,13 +96,18 @@ def gmm_of(
         )
     fast_accumulation = _arguments.flag(op, "fast_accumulation", fast_accumulation)
     dims = ("m", "k"), ("g", "n", "k") if transpose_rhs else ("g", "k", "n")
-    lhs, rhs, scales = _scaled.taken(op, names, lhs, rhs, dims)
+    scales = None
+    if recipe is None:
+        lhs, rhs, scales = _scaled.taken(op, names, lhs, rhs, dims)
+        dtype = _arguments.product_dtype(op, lhs, rhs, preferred_element_type)
+    else:
+        lhs, rhs = _recipes.operands(op, recipe, names, (lhs, rhs), dims)
+        dtype = _recipes.out_dtype(op, lhs, preferred_element_type)
     inner, outer = (2, 1) if transpose_rhs else (1, 2)
     _arguments.equal(op, f"{right}.k", rhs.shape[inner], f"{left}.k", lhs.shape[1])
     sizes = _arguments.group_sizes_vector(op, group_sizes)
     _arguments.weights_fit_sizes(op, right, rhs, 0, sizes, group_offset is not None)
     offset = _arguments.group_offset(op, group_offset, sizes)
-    dtype = _arguments.product_dtype(op, lhs, rhs, preferred_element_type)
     precision = _arguments.precision(op, precision, lhs, rhs)
     bias = () if bias is None else (bias,)
     if bias:
@@ -104,7 +117,10 @@ def gmm_of(
         expected = (rhs.shape[0], rhs.shape[outer])
         _arguments.equal(op, "bias.shape", bias[0].shape, "(g, n)", expected)
     operands, params = (lhs, rhs, sizes, offset), {"transpose_rhs": transpose_rhs, "out_dtype": dtype}
-    if scales:
+    if recipe is not None:
+        call = _recipes.Call(op, recipe, fast_accumulation=fast_accumulation, **params)
+        out = _recipes.gmm(call, *operands, bias)
+    elif scales:
         out = scales.gmm(*operands, bias, fast_accumulation=fast_accumulation, **params)
     else:
         out = gmm_p.bind(*unify(*operands, *bias), batch_rank=0, precision=precision, **params)
@@ -273,8 +289,11 @@ def grouped_linear(
     group_offset: ArrayLike | None = None,
     preferred_element_type: DTypeLike | None = None,
     precision: Precision = None,
+    recipe: ScaleMode | None = None,
 ) -> jax.Array:
     """x[r] @ weight[group(r)]^T + bias[group(r)]. weight: [g, n, k], or [g, k, n] with transpose_weight=False.
+
+    recipe: products in FP8, as in gmm.
 
     >>> x, weight, bias = jnp.ones((6, 4)), jnp.ones((3, 5, 4)), jnp.ones((3, 5))
     >>> cadre.jax.grouped_linear(x, weight, jnp.array([2, 0, 4]), bias)[0, 0]
@@ -292,4 +311,5 @@ def grouped_linear(
         group_offset=group_offset,
         preferred_element_type=preferred_element_type,
         precision=precision,
+        recipe=recipe,
     )

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from . import _arguments, _dimension_numbers, _named, _ops, _qarray, _scaled
+from .._types import ScaleMode
+from . import _arguments, _dimension_numbers, _named, _ops, _qarray, _recipes, _scaled
 from ._dimension_numbers import Mode
 from ._finished import Finished, functions_of
 from ._primitives import gmm_p, tgmm_p, unify
@@ -36,11 +37,12 @@ def ragged_dot(
     zero_initialize: bool = False,
     fuse_gateup_activation: Literal["silu", "gelu", "gelu_tanh"] | None = None,
     ragged_dot_dimension_numbers: lax.RaggedDotDimensionNumbers | None = None,
+    recipe: ScaleMode | None = None,
 ) -> jax.Array:
     """lax.ragged_dot: lhs [m, k], rhs [g, k, n], group_sizes [g] -> [m, n]; rows behind the last group are zero.
 
-    Beyond lax: group_offset works (shape () or (1,)), vmap is complete, int8 gives int32, and operands may be ScaledArrays or
-    qwix's QArrays. Types that cadre doesn't multiply are
+    Beyond lax: group_offset works (shape () or (1,)), vmap is complete, int8 gives int32, operands may be ScaledArrays or
+    qwix's QArrays, and with a recipe, as in gmm, it is a product in FP8 of lhs's type. Types that cadre doesn't multiply are
     left to lax, which says what the result is or why there is none. What tokamax passes on is accepted, so
     that the function can stand in its `implementation=(cadre.jax.ragged_dot,)`: GroupSizes, `activation` (applied before the
     result is rounded to its type), `fuse_gateup_activation` ("silu", "gelu" or "gelu_tanh", likewise: the first half of the
@@ -66,9 +68,10 @@ def ragged_dot(
             activation=activation,
             manual_axis_type=manual_axis_type,
             fuse_gateup_activation=fuse_gateup_activation,
+            recipe=recipe,
         )
     lhs, rhs = _operand(op, "lhs", lhs, ("m", "k")), _operand(op, "rhs", rhs, ("g", "k", "n"))
-    product = _product(op, lhs, rhs, group_sizes, _PLAIN, precision, group_offset)
+    product = _product(op, lhs, rhs, group_sizes, _PLAIN, precision, group_offset, recipe)
     functions = functions_of(op, fuse_gateup_activation, activation)
     return product.finished(preferred_element_type, functions, manual_axis_type, out_sharding)
 
@@ -88,13 +91,14 @@ def ragged_dot_general(
     manual_axis_type: Any = None,
     zero_initialize: bool = False,
     fuse_gateup_activation: Literal["silu", "gelu", "gelu_tanh"] | None = None,
+    recipe: ScaleMode | None = None,
 ) -> jax.Array:
     """lax.ragged_dot_general in its three modes; see its documentation for the dimension numbers.
 
     Groups of group_sizes [g] along rows [m, k] x [g, k, n] -> [m, n], along what is summed [m, k] x [m, n] -> [g, k, n], or
     along batches, with dims in any order.
     group_offset is for the mode whose ragged dim is a non-contracting one: in the other modes nothing says how many
-    groups are local. The keywords are those of ragged_dot.
+    groups are local. The keywords are those of ragged_dot; recipe is for [m, k] x [g, k, n] and [m, k] x [g, n, k].
 
     >>> inner = jax.lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())  # groups along what is summed
     >>> cadre.jax.ragged_dot_general(jnp.ones((6, 4)), jnp.ones((6, 5)), jnp.array([2, 0, 4]), inner)[:, 0, 0]
@@ -103,7 +107,7 @@ def ragged_dot_general(
     del zero_initialize
     op, numbers = "ragged_dot_general", ragged_dot_dimension_numbers
     lhs, rhs = _operand(op, "lhs", lhs), _operand(op, "rhs", rhs)
-    product = _product(op, lhs, rhs, group_sizes, numbers, precision, group_offset)
+    product = _product(op, lhs, rhs, group_sizes, numbers, precision, group_offset, recipe)
     functions = functions_of(op, fuse_gateup_activation, activation)
     return product.finished(preferred_element_type, functions, manual_axis_type, out_sharding)
 
@@ -121,10 +125,10 @@ def _operand(op, name, value, dims=None):
     return value
 
 
-def _product(op, lhs, rhs, group_sizes, numbers, precision, group_offset):
+def _product(op, lhs, rhs, group_sizes, numbers, precision, group_offset, recipe):
     rest = group_sizes, numbers, precision, group_offset
-    if _scaled.is_scaled(lhs, rhs):
-        return _Quantised(op, lhs, rhs, *rest)
+    if recipe is not None or _scaled.is_scaled(lhs, rhs):
+        return _Quantised(op, lhs, rhs, *rest, recipe)
     if not _qarray.is_qarray(lhs, rhs):
         return _Product(op, lhs, rhs, *rest)
     _dimension_numbers.check(op, lhs, rhs, numbers)
@@ -146,17 +150,27 @@ _OF_COLUMNS = ((0,), (0,), (), (), (0,), ())
 
 
 class _Quantised(Finished):
-    """A product of ScaledArrays or of QArrays in a form that gmm or tgmm has."""
+    """A product of ScaledArrays or of QArrays, or with a recipe, in a form that gmm or tgmm has."""
 
-    def __init__(self, op, lhs, rhs, group_sizes, numbers, precision, group_offset):
+    def __init__(self, op, lhs, rhs, group_sizes, numbers, precision, group_offset, recipe=None):
         self.op, self.lhs, self.rhs, self.form = op, lhs, rhs, _form(numbers)
         self.sizes, self.options = group_sizes, {"precision": precision, "group_offset": group_offset}
+        self.recipe = recipe
+        if recipe is not None:
+            if self.form not in _OF_ROWS:
+                raise NotImplementedError(
+                    f"{op}: ragged_dot_dimension_numbers = {numbers}, expected those of gmm because recipe = {recipe!r}"
+                )
+            dims = ("m", "k"), ("g", "n", "k") if _OF_ROWS[self.form] else ("g", "k", "n")
+            self.lhs, self.rhs = _recipes.operands(op, recipe, ("lhs", "rhs"), (lhs, rhs), dims)
         if self.form not in _OF_ROWS and self.form != _OF_COLUMNS:
             raise NotImplementedError(
                 f"{op}: ragged_dot_dimension_numbers = {numbers}, expected those of gmm or tgmm because the operands are ScaledArrays"
             )
 
     def final(self, preferred):
+        if self.recipe is not None:
+            return _recipes.out_dtype(self.op, self.lhs, preferred)
         if _scaled.is_scaled(self.lhs, self.rhs):
             return _arguments.fp8_out_dtype(self.op, preferred)
         return _qarray.out_dtype(self.op, self.lhs, self.rhs, preferred)
@@ -166,7 +180,8 @@ class _Quantised(Finished):
         if self.form == _OF_COLUMNS:
             return _ops.tgmm_of(self.op, self.lhs, self.rhs, self.sizes, **options)
         transpose_rhs = _OF_ROWS[self.form]
-        return _ops.gmm_of(self.op, self.lhs, self.rhs, self.sizes, transpose_rhs=transpose_rhs, **options)
+        options |= {"transpose_rhs": transpose_rhs, "recipe": self.recipe}
+        return _ops.gmm_of(self.op, self.lhs, self.rhs, self.sizes, **options)
 
 
 class _Product(Finished):

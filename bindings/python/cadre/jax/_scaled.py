@@ -8,7 +8,7 @@
 | scaled_gmm_p | lhs, its scales, rhs, its scales, group_sizes [G], group_offset [], bias [g,n]? | [m,n] |
 | scaled_tgmm_p | lhs, its scales, rhs, its scales, group_sizes [G], group_offset [] | [g,k,n] |
 
-None is differentiable: grouped_linear with a recipe is (_recipes.py).
+None is differentiable. A product of arrays with a recipe is composed of them, and is (_recipes.py).
 """
 
 from __future__ import annotations
@@ -185,7 +185,8 @@ def _define(op, aval, attributes, zeroed=_none):
 
 def _refuse_derivative(op, *_, **__):
     raise NotImplementedError(
-        f"{op}: a derivative through FP8 data is asked for, expected none; grouped_linear with a recipe has derivatives"
+        f"{op}: a derivative through FP8 data is asked for, expected none: gmm, grouped_linear and ragged_dot have the first "
+        "one, in reverse mode, of arrays of f32, bf16 or f16 with a recipe"
     )
 
 

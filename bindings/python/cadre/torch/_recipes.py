@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 import torch
 
+from .. import _scaled as _modes
 from .._errors import wrong_value
 from . import _scaled
 from ._quantize import quantize
 from ._scaled import ScaledTensor
-
-_E4M3, _E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 
 
 class Recipe(NamedTuple):
@@ -28,21 +27,14 @@ class Recipe(NamedTuple):
     gradients: torch.dtype
 
 
-RECIPES = {
-    "block_128": Recipe("block_128", _E4M3),
-    "row": Recipe("row", _E4M3),
-    "tensor": Recipe("tensor", _E5M2),
-    "mx": Recipe("mx", _E4M3),
-}
+RECIPES = {mode: Recipe(mode, getattr(torch, dtype)) for mode, dtype in _modes.GRADIENTS.items()}
 
 
 def recipe_of(op, name):
     """The Recipe of that name; None for None."""
     if name is None:
         return None
-    if not isinstance(name, str) or name not in RECIPES:
-        expected = f"{', '.join(map(repr, RECIPES))} or None"
-        raise wrong_value(op, "recipe", repr(name), expected)
+    _modes.check_recipe(op, name)
     return RECIPES[name]
 
 
