@@ -33,16 +33,21 @@ def is_gated(kind):
     return kind >= _structs.SWIGLU
 
 
-def _activate(pre, activation, interleaved, alpha, limit, up_offset):
+def activate_wide(pre, *, activation, interleaved, alpha, limit, up_offset):
+    """Of a pre-activation in f32 or f64, in that type."""
+    if not is_gated(activation):
+        return _ALONE[activation](pre)
+    gate, up = (pre[:, 0::2], pre[:, 1::2]) if interleaved else jnp.split(pre, 2, axis=-1)
+    if activation != _structs.CLAMPED_SWIGLU:
+        return _GATES[activation](gate) * up
+    gate, up = jnp.minimum(gate, limit), jnp.clip(up, -limit, limit)
+    return gate * jax.nn.sigmoid(alpha * gate) * (up + up_offset)
+
+
+def _activate(pre, **activation):
     """In f32 (f64 stays f64), rounded to the pre-activation's type."""
     wide = pre.astype(jnp.promote_types(pre.dtype, jnp.float32))
-    if not is_gated(activation):
-        return _ALONE[activation](wide).astype(pre.dtype)
-    gate, up = (wide[:, 0::2], wide[:, 1::2]) if interleaved else jnp.split(wide, 2, axis=-1)
-    if activation != _structs.CLAMPED_SWIGLU:
-        return (_GATES[activation](gate) * up).astype(pre.dtype)
-    gate, up = jnp.minimum(gate, limit), jnp.clip(up, -limit, limit)
-    return (gate * jax.nn.sigmoid(alpha * gate) * (up + up_offset)).astype(pre.dtype)
+    return activate_wide(wide, **activation).astype(pre.dtype)
 
 
 def route(ids, num_experts):
@@ -85,9 +90,9 @@ def _product(o, rows, weight, bias, transposed, precision):
     return gmm_p.bind(*unify(*operands), transpose_rhs=not transposed, **shared)
 
 
-def result(pre, o, *, activation, interleaved, alpha, limit, up_offset, transposed, weights_on_input, precision):
+def result(pre, o, *, transposed, weights_on_input, precision, **activation):
     """[t, h] from the pre-activation and the operands by name. Slots are summed in order in f32."""
-    inner = _activate(pre, activation, interleaved, alpha, limit, up_offset)
+    inner = _activate(pre, **activation)
     y = _product(o, inner, "w2", "bias2", transposed, precision)
     if "source_row" not in o:
         return y

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from .. import _dtypes, _options, _structs
-from .._types import ActivationName
-from . import _arguments, _named
+from .. import _scaled as _modes
+from .._types import ActivationName, ScaleMode
+from . import _arguments, _named, _scaled_mlp
 from ._layer import FIXED, OPTIONAL, moe_mlp_p, route_p
-from ._layer_composed import is_gated
+from ._layer_composed import activate_wide, is_gated
 from ._ops import gmm_of
 from ._primitives import unify
 from ._types import ArrayLike, Precision, Sizes
@@ -40,6 +41,7 @@ def moe_mlp(
     num_experts: int | None = None,
     group_offset: ArrayLike | None = None,
     precision: Precision = None,
+    recipe: ScaleMode | None = None,
 ) -> jax.Array:
     """out[t] = sum over j of weights[t, j] * expert(x[t]), for the experts expert_ids[t, j].
 
@@ -54,13 +56,20 @@ def moe_mlp(
 
     Rows of an expert are in token order, slots are summed in order in f32. x, weights and the parameters are differentiable, in
     both modes and any number of times. For reverse mode x, the pre-activation [t * top_k, 2i] and the routing are kept.
+    recipe: the products in FP8, as in gmm, of x, w13 and w2 of f32, bf16 or f16. For reverse mode, then the only one, the
+    copies of rows and weights that the gradients multiply and the pre-activation are kept in FP8; weights multiply rows before
+    w2 does.
 
     >>> x, ids = jnp.ones((7, 4)), jnp.zeros((7, 2), jnp.int32).at[:, 1].set(2)  # experts 0 and 2
     >>> w13, w2 = jnp.ones((3, 10, 4)), jnp.ones((3, 4, 5))
     >>> cadre.jax.moe_mlp(x, ids, jnp.full((7, 2), 0.5), w13, w2).shape
     (7, 4)
     """
-    x = _arguments.floats(_OP, "x", x, ("t", "h"))
+    types = _arguments.FLOATS
+    if recipe is not None:
+        _modes.check_recipe(_OP, recipe)
+        types = _arguments.FP8_RESULTS
+    x = _arguments.array(_OP, "x", x, ("t", "h"), types)
     ids = _arguments.as_array(_OP, "expert_ids", expert_ids)
     _arguments.rank_is(_OP, "expert_ids", ids, ("t", "top_k"))
     if not jnp.issubdtype(ids.dtype, jnp.integer):
@@ -75,8 +84,8 @@ def moe_mlp(
     kind = _options.ACTIVATIONS[activation]
     interleaved = _arguments.flag(_OP, "interleaved", interleaved)
     transposed = _arguments.flag(_OP, "transposed", transposed)
-    w13 = _arguments.floats(_OP, "w13", w13, ("g", "h", "2i") if transposed else ("g", "2i", "h"))
-    w2 = _arguments.floats(_OP, "w2", w2, ("g", "i", "h") if transposed else ("g", "h", "i"))
+    w13 = _arguments.array(_OP, "w13", w13, ("g", "h", "2i") if transposed else ("g", "2i", "h"), types)
+    w2 = _arguments.array(_OP, "w2", w2, ("g", "i", "h") if transposed else ("g", "h", "i"), types)
     _check_parameters(x, w13, w2, bias13, bias2, kind, transposed)
     local = w13.shape[0]
     if num_experts is None and group_offset is not None:
@@ -100,30 +109,32 @@ def moe_mlp(
         "bias13": None if bias13 is None else jnp.asarray(bias13),
         "bias2": None if bias2 is None else jnp.asarray(bias2),
     }
-    return _bind(
-        operands,
-        activation=kind,
-        interleaved=interleaved,
-        clamp=(alpha, limit, up_offset),
-        transposed=transposed,
-        weights_on_input=_arguments.flag(_OP, "weights_on_input", weights_on_input),
-        precision=_arguments.precision(_OP, precision, x, w13),
-    )
+    params = {
+        "activation": kind,
+        "interleaved": interleaved,
+        "alpha": float(alpha),
+        "limit": float(limit),
+        "up_offset": float(up_offset),
+        "transposed": transposed,
+        "weights_on_input": _arguments.flag(_OP, "weights_on_input", weights_on_input),
+        "precision": _arguments.precision(_OP, precision, x, w13),
+    }
+    if recipe is not None:
+        return _scaled_mlp.experts(_OP, _given(operands), recipe, **params)
+    return _bind(operands, **params)
 
 
-def _bind(operands, *, clamp, **params):
+def _given(operands):
+    """Those that aren't None, by name and in the primitives' order."""
+    return {name: operands[name] for name in FIXED + OPTIONAL if operands.get(name) is not None}
+
+
+def _bind(operands, **params):
     """The layer's result. Operands by name; None for those left out."""
-    given = tuple(name for name in OPTIONAL if operands.get(name) is not None)
-    alpha, limit, up_offset = map(float, clamp)
+    operands = _given(operands)
+    given = tuple(operands)[len(FIXED) :]
     return moe_mlp_p.bind(
-        *unify(*(operands[name] for name in FIXED + given)),
-        given=given,
-        keeps_preact=False,
-        alpha=alpha,
-        limit=limit,
-        up_offset=up_offset,
-        batch_rank=0,
-        **params,
+        *unify(*operands.values()), given=given, keeps_preact=False, batch_rank=0, **params
     )[0]
 
 
@@ -150,6 +161,10 @@ _GATES = {
 }
 
 
+#: Parameters of an activation beside its kind, where none is chosen.
+_PLAIN = {"interleaved": False, "alpha": 0.0, "limit": 0.0, "up_offset": 0.0}
+
+
 def _gate_of(function):
     """The activation that a gate's function makes, or None if the core has none such."""
     if isinstance(function, functools.partial) and not function.args and function.func is jax.nn.gelu:
@@ -164,13 +179,14 @@ def _gate_of(function):
 
 @_named.scope
 def grouped_mlp(
-    x: ArrayLike, gate_up: ArrayLike, down: ArrayLike, group_sizes: Sizes, *, activation: Callable[[jax.Array], jax.Array] = jax.nn.silu, group_offset: ArrayLike | None = None, precision: Precision = None
+    x: ArrayLike, gate_up: ArrayLike, down: ArrayLike, group_sizes: Sizes, *, activation: Callable[[jax.Array], jax.Array] = jax.nn.silu, group_offset: ArrayLike | None = None, precision: Precision = None, recipe: ScaleMode | None = None
 ) -> jax.Array:
     """The experts' gated MLP of rows sorted by expert: h = x @ gate_up, out = (activation(gate) * up) @ down.
 
     gate_up: [g, k, 2h], the gate's columns first. down: [g, h, k_out]. With jax.nn.silu or jax.nn.gelu (also
     functools.partial(jax.nn.gelu, approximate=False)), one float type and k_out = k it is one call, for whose gradients x and
-    the pre-activation are kept; else two products with the activation between them.
+    the pre-activation are kept; else two products with the activation between them. recipe: products in FP8, as in gmm; with
+    jax.nn.silu or jax.nn.gelu the pre-activation is kept in FP8, too.
 
     >>> gate_up, down = jnp.ones((3, 4, 10)), jnp.ones((3, 5, 4))
     >>> cadre.jax.grouped_mlp(jnp.ones((6, 4)), gate_up, down, jnp.array([2, 0, 4])).shape
@@ -183,19 +199,27 @@ def grouped_mlp(
         raise ValueError(f"{op}: gate_up.shape[2] = {gate_up.shape[-1]}, expected an even number")
 
     def product(names, lhs, rhs):
-        shared = {"group_offset": group_offset, "precision": precision}
+        shared = {"group_offset": group_offset, "precision": precision, "recipe": recipe}
         return gmm_of(op, lhs, rhs, group_sizes, names=names, **shared)
 
+    kind = _gate_of(activation)
+
     def composed(x, gate_up, down):
-        gate, up = jnp.split(product(("x", "gate_up"), x, gate_up), 2, axis=-1)
-        return product(("hidden", "down"), activation(gate) * up, down)
+        preact = product(("x", "gate_up"), x, gate_up)
+        if recipe is not None and kind is not None:
+            function = functools.partial(activate_wide, activation=kind, **_PLAIN)
+            sizes = unify(_arguments.group_sizes_vector(op, group_sizes), preact)[0]
+            hidden = _scaled_mlp.activated(function, preact, None, sizes)
+        else:
+            gate, up = jnp.split(preact, 2, axis=-1)
+            hidden = activation(gate) * up
+        return product(("hidden", "down"), hidden, down)
 
     x, down = _arguments.as_array(op, "x", x), _arguments.as_array(op, "down", down)
     # What is wrong with the operands is said by the products, which both ways share.
     out = jax.eval_shape(composed, x, gate_up, down)
-    kind = _gate_of(activation)
     one_type = x.dtype == gate_up.dtype == down.dtype == out.dtype
-    if kind is None or not one_type or x.dtype.name not in _arguments.FLOATS or out.shape != x.shape:
+    if recipe is not None or kind is None or not one_type or x.dtype.name not in _arguments.FLOATS or out.shape != x.shape:
         return composed(x, gate_up, down)
     sizes = _arguments.group_sizes_vector(op, group_sizes)
     operands = {
@@ -208,8 +232,7 @@ def grouped_mlp(
     return _bind(
         operands,
         activation=kind,
-        interleaved=False,
-        clamp=(0.0, 0.0, 0.0),
+        **_PLAIN,
         transposed=True,
         weights_on_input=False,
         precision=_arguments.precision(op, precision, x, gate_up),
