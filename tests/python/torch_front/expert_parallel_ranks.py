@@ -1,7 +1,7 @@
 """What one rank of a test of expert parallelism runs: python expert_parallel_ranks.py RANK RANKS FOLDER CASE...
 
 Each case is a function of a Here, and runs on all ranks at once. What went wrong on a rank is written to FOLDER/RANK.json.
-Cases are in expert_parallel_cases.py, _training.py and _stand_ins.py; the processes are started by run_ranks().
+Cases are in expert_parallel_cases.py, _training.py, _stand_ins.py and _refusals.py; the processes are started by run_ranks().
 """
 
 import json
@@ -30,10 +30,11 @@ class Here:
 
 def cases():
     import expert_parallel_cases
+    import expert_parallel_refusals
     import expert_parallel_stand_ins
     import expert_parallel_training
 
-    modules = expert_parallel_cases, expert_parallel_training, expert_parallel_stand_ins
+    modules = expert_parallel_cases, expert_parallel_training, expert_parallel_stand_ins, expert_parallel_refusals
     return {name: case for module in modules for name, case in module.CASES.items()}
 
 

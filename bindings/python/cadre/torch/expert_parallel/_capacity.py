@@ -12,20 +12,21 @@ from torch import Tensor
 from ..._errors import wrong_type, wrong_value
 from .._routing import Routing, route
 from . import _agreement
-from ._exchange import Exchange, Plan
+from ._exchange import Plan
+from ._unread import Unread
 
 _DROPPED = len(_agreement.FACTS)  # the column behind the facts
 
 
-class Capacity(Exchange):
+class Capacity(Unread):
     """Each rank sends `capacity` rows to each rank; room that isn't used travels as zeros.
 
     Choices beyond the capacity of a pair of ranks, the last tokens' first, get no row. `overflow` says what becomes of them:
     "drop" leaves them out of the token's sum; "error" makes them an error on every rank, on a CPU at once, on a GPU by the
     next check(), which waits for the device. `dropped` counts them.
 
-    Nothing is read by the host, and a call can be captured in a CUDA graph. What ranks must agree about is compared by the
-    host in the first call with other shapes or types, which therefore can't be captured.
+    On a GPU nothing is read by the host, and a call can be captured in a CUDA graph, but for the first call with other
+    shapes or types, in which the host compares what ranks must agree about. On a CPU it does so in every call.
 
     >>> exchange = cadre.torch.expert_parallel.Capacity(num_experts=3, capacity=12)
     >>> rows, sizes, handle = exchange.dispatch(torch.ones(6, 4), torch.tensor([[0, 2]] * 6))  # x [t, h], ids [t, top_k]
@@ -38,7 +39,6 @@ class Capacity(Exchange):
     ) -> None:
         self.capacity, self.overflow = capacity, overflow
         super().__init__(num_experts, group=group, experts_per_rank=experts_per_rank)
-        self._agreed = set()
         self._constants = {}
 
     def _options(self):
@@ -53,31 +53,18 @@ class Capacity(Exchange):
         if self.overflow not in ("drop", "error"):
             raise wrong_value(self.op, "overflow", repr(self.overflow), "'drop' or 'error'")
 
-    def plan(
-        self,
-        x: Tensor,
-        expert_ids: Tensor,
-        weights: Tensor | None = None,
-        needs: Sequence[bool] = (False, False, False),
-    ) -> Plan:
-        refused = None
-        try:
-            home = self._checked(x, expert_ids, weights)
-        except (TypeError, ValueError) as error:
-            refused = error
-        facts = tuple(_agreement.facts_of(x, expert_ids, weights, needs, refused is not None))
-        # Later calls of the others don't compare: a rank that refuses one raises alone.
-        if facts not in self._agreed and not (refused and self._agreed):
-            _agreement.agree_on(self, facts, _agreement.device_of(x, self.group))
-        if refused is not None:
-            raise refused
-        constants = self._constants_on(x.device)
+    def _tell(self, told, expert_ids, home):
+        constants = self._constants_on(home.group_sizes.device)
         home, dropped = self._with_capacity(expert_ids, home, constants)
         counts = self.counts_by_rank(home.group_sizes)
-        numbers = torch.cat([dropped.expand(self.ranks, 1), counts], 1)
-        received = self._exchange_numbers(numbers)
+        mine = told.expand(self.ranks, -1), dropped.expand(self.ranks, 1), counts
+        received = self._exchange_numbers(torch.cat(mine, 1))
+        return received[:, :_DROPPED], (home, received[:, _DROPPED:], constants)
+
+    def _planned(self, answer):
+        home, received, constants = answer
         constants["dropped"].add_(received[:, 0])
-        if self.overflow == "error" and x.device.type == "cpu":
+        if self.overflow == "error" and received.device.type == "cpu":
             self.check()
         # The rows of a rank lie expert by expert: a row's expert is the first whose rows end behind it.
         ends = received[:, 1 : 1 + self.local_experts].cumsum(1)

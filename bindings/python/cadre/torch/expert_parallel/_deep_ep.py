@@ -56,9 +56,9 @@ class DeepEP:
                 if not callable(getattr(buffer, name, None)):
                     raise wrong_type(self.op, "buffer", buffer, f"a deep_ep.Buffer: it has no {name}")
             held = _agreement.experts_of_ranks(self.op, num_experts, None, ranks)
-        except (TypeError, ValueError) as error:
+        except Exception as error:
             refused = error
-        facts = {"num_experts": num_experts, "exchange": "DeepEP", "num_worst_tokens": num_worst_tokens}
+        facts = {"exchange": "DeepEP", "num_experts": num_experts, "num_worst_tokens": num_worst_tokens}
         _agreement.agree(self.op, self.group, facts, refused)
         self.buffer, self.num_experts, self.ranks = buffer, num_experts, ranks
         self.local_experts, self.num_worst_tokens = held[0], num_worst_tokens

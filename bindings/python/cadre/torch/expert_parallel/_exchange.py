@@ -14,9 +14,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..._errors import wrong_type, wrong_value
+from .. import _dtypes
 from .._errors import renamed
 from .._routing import Routing, combine, permute, route
 from . import _agreement
+
+
+#: Whether x, weights and the parameters want gradients.
+NO_GRADIENTS = (False, False, False)
 
 
 class Plan(NamedTuple):
@@ -26,6 +31,7 @@ class Plan(NamedTuple):
     local: Routing  #: of the rows that arrived, over the experts of this rank
     sent: list | None  #: rows for each rank; None if all are of one number
     received: list | None  #: rows from each rank
+    unheard: Any = None  #: why this rank can't go on, and the facts of those that do because they can't know (_unread.py)
 
 
 class Dispatched(NamedTuple):
@@ -87,10 +93,10 @@ class Exchange:
                 self.op, num_experts, experts_per_rank, self.ranks
             )
             self._check_options()
-        except (TypeError, ValueError) as error:
+        except Exception as error:
             refused = error
-        facts = {"num_experts": num_experts, "experts_per_rank": self.experts_per_rank}
-        facts |= {"exchange": type(self).__name__, **self._options()}
+        facts = {"exchange": type(self).__name__, "num_experts": num_experts}
+        facts |= {"experts_per_rank": self.experts_per_rank, **self._options()}
         _agreement.agree(self.op, self.group, facts, refused)
         self.local_experts = self.experts_per_rank[self.rank]
         self.first_expert = sum(self.experts_per_rank[: self.rank])
@@ -126,9 +132,11 @@ class Exchange:
         x: Tensor,
         expert_ids: Tensor,
         weights: Tensor | None = None,
-        needs: Sequence[bool] = (False, False, False),
+        needs: Sequence[bool] = NO_GRADIENTS,
+        refused: Exception | None = None,
     ) -> Plan:
-        """The Plan of a call. `needs`: whether x, weights and the parameters want gradients."""
+        """The Plan of a call. `needs`: whether x, weights and the parameters want gradients; `refused`: why the caller can't
+        go on, for the other ranks to hear of before it is raised."""
         raise NotImplementedError
 
     def send(self, plan: Plan, *tensors: Tensor) -> Flight:
@@ -167,6 +175,8 @@ class Exchange:
             for each in (x, weights)
         ]
         plan = self.plan(x, expert_ids, weights, (*needs, False))
+        if plan.unheard:
+            raise plan.unheard[0]
         received = _Send.apply(self, plan, permute(x, plan.home))
         rows = permute(received, plan.local)
         return Dispatched(rows, plan.local.group_sizes, _Handle(plan, weights))
@@ -189,23 +199,45 @@ class Exchange:
             back, plan.home, handle.weights, shared=shared, residual=residual, out_dtype=out_dtype
         )
 
-    def _checked(self, x, expert_ids, weights):
-        """The Routing of the ids over all experts, or the error of bad arguments."""
+    def check_arguments(self, x: Any, expert_ids: Any, weights: Any = None) -> None:
+        """Raises what is wrong with the arguments of a call on this rank. For plan, which lets the others know."""
         for name, each in (("x", x), ("expert_ids", expert_ids)):
             if not isinstance(each, torch.Tensor):
                 raise wrong_type(self.op, name, each, "a torch.Tensor")
             if each.dim() != 2:
                 raise wrong_value(self.op, f"{name}.shape", list(each.shape), "two dimensions")
+        if weights is not None and not isinstance(weights, torch.Tensor):
+            raise wrong_type(self.op, "weights", weights, "a torch.Tensor or None")
+        served = _agreement.devices_of(self.group)
+        if x.device.type not in served:
+            raise wrong_value(self.op, "x.device", x.device, f"{' or '.join(served)}, as the group's backend takes it")
+        if x.dtype not in _agreement.DTYPES:
+            raise _dtypes.wrong_dtype(self.op, "x", x.dtype, _agreement.DTYPES)
         if expert_ids.shape[0] != x.shape[0]:
             expected = f"x.shape[0] = {x.shape[0]}"
             raise wrong_value(self.op, "expert_ids.shape[0]", expert_ids.shape[0], expected)
         if weights is not None and weights.shape != expert_ids.shape:
             expected = f"that of expert_ids, {list(expert_ids.shape)}"
             raise wrong_value(self.op, "weights.shape", list(weights.shape), expected)
-        try:
-            return route(expert_ids, self.num_experts, dtype=torch.int64)
-        except (TypeError, ValueError) as error:
-            raise renamed(error, {"route": self.op}) from None
+        if weights is not None and weights.dtype not in _dtypes.FLOATS:
+            raise _dtypes.wrong_dtype(self.op, "weights", weights.dtype, _dtypes.FLOATS)
+        for name, each in (("expert_ids", expert_ids), ("weights", weights)):
+            if each is not None and each.device != x.device:
+                raise wrong_value(self.op, f"{name}.device", each.device, f"x.device = {x.device}")
+
+    def _routed(self, x, expert_ids, weights, refused):
+        """(expert_ids, their Routing over all experts, None), or those of no tokens and why this rank can't go on."""
+        if refused is None:
+            try:
+                self.check_arguments(x, expert_ids, weights)
+                return expert_ids, route(expert_ids, self.num_experts, dtype=torch.int64), None
+            except (TypeError, ValueError, NotImplementedError) as error:
+                refused = renamed(error, {"route": self.op})
+            except Exception as error:
+                refused = error
+        device = _agreement.device_of(x, self.group)
+        nothing = torch.zeros((0, 1), dtype=torch.int64, device=device)
+        return nothing, route(nothing, self.num_experts, dtype=torch.int64), refused
 
     def _exchange_numbers(self, numbers):
         """[ranks, w] of int64, a row for each rank -> the rows that they sent to this one."""
@@ -256,32 +288,24 @@ class AllToAll(Exchange):
         x: Tensor,
         expert_ids: Tensor,
         weights: Tensor | None = None,
-        needs: Sequence[bool] = (False, False, False),
+        needs: Sequence[bool] = NO_GRADIENTS,
+        refused: Exception | None = None,
     ) -> Plan:
-        home, refused = None, None
-        try:
-            home = self._checked(x, expert_ids, weights)
-        except (TypeError, ValueError) as error:
-            refused = error
+        expert_ids, home, refused = self._routed(x, expert_ids, weights, refused)
         facts = _agreement.facts_of(x, expert_ids, weights, needs, refused is not None)
-        device = _agreement.device_of(x, self.group)
-        width = max(self.experts_per_rank)
-        if refused is None:
-            counts = self.counts_by_rank(home.group_sizes)
-        else:
-            counts = torch.zeros((self.ranks, width), dtype=torch.int64, device=device)
+        counts = self.counts_by_rank(home.group_sizes)
         numbers = torch.cat([counts.new_tensor(facts).expand(self.ranks, -1), counts], 1)
         received = self._exchange_numbers(numbers)
         # The only time that the host waits for the device: rows to send, and all that the others sent.
         sums = counts.sum(1, keepdim=True)
         *host, sent = torch.cat([received, sums], 1).T.tolist()
+        everybody = list(zip(*host[: len(facts)], strict=True))
+        refused = refused or _agreement.difference(self.op, everybody, self.rank)
         if refused is not None:
             raise refused
-        everybody = list(zip(*host[: len(facts)], strict=True))
-        _agreement.compare(self.op, everybody, self.rank)
         local_counts = received[:, len(facts) : len(facts) + self.local_experts]
         by_rank = [sum(each) for each in zip(*host[len(facts) :], strict=True)]
-        places = torch.arange(self.local_experts, device=device).repeat(self.ranks)
+        places = torch.arange(self.local_experts, device=counts.device).repeat(self.ranks)
         ids = torch.repeat_interleave(places, local_counts.reshape(-1), output_size=sum(by_rank))
         local = route(ids.view(-1, 1), self.local_experts, dtype=torch.int64)
         # Rows of choices that no expert has stand behind the others, and stay here.

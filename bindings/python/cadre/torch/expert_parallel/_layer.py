@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..._errors import wrong_type, wrong_value
-from .. import _arguments
+from .. import _arguments, _dtypes
 from .._errors import renamed
 from .._activation import Activation
 from .._grouped_mlp import GroupedMLP
@@ -54,18 +54,17 @@ class ExpertParallelMLP(GroupedMLP):
         chunks: int = 1,
         **options: Any,
     ) -> None:
+        device, init = options.pop("device", None), options.pop("init_method", None)
         try:
-            made = exchange_of(
-                num_experts, group, exchange, capacity, overflow, experts_per_rank
-            )
-            device, init = options.pop("device", None), options.pop("init_method", None)
+            made = exchange_of(num_experts, group, exchange, capacity, overflow, experts_per_rank)
             refused = None
             try:
+                torch.empty(0, device=device)  # whether there is such a device
                 super().__init__(
                     max(made.local_experts, 1), hidden_size, ffn_hidden_size, device="meta",
                     init_method=init, **options,
                 )  # fmt: skip
-            except (TypeError, ValueError) as error:
+            except Exception as error:
                 refused = error
             self._join(made, chunks, refused)
             self._empty_parameters(device)
@@ -79,8 +78,8 @@ class ExpertParallelMLP(GroupedMLP):
         """Makes it a layer over this exchange, if all ranks make the same one; refused: why this rank can't."""
         if refused is None:
             try:
-                self._check_join(chunks)
-            except (TypeError, ValueError) as error:
+                _check_join(self, chunks)
+            except Exception as error:
                 refused = error
         facts = None if refused else {
             "hidden_size": self.hidden_size, "ffn_hidden_size": self.ffn_hidden_size, "chunks": chunks,
@@ -90,19 +89,6 @@ class ExpertParallelMLP(GroupedMLP):
         _agreement.agree(_OP, exchange.group, facts, refused)
         self.exchange, self.chunks = exchange, chunks
         self.num_experts, self.num_gemms = exchange.num_experts, exchange.local_experts
-
-    def _check_join(self, chunks):
-        for name in ("fuse_wgrad_accumulation", "delay_wgrad_compute"):
-            if getattr(self, name):
-                raise wrong_value(_OP, name, True, "False: it is not supported over an exchange")
-        if self.recipe is not None:
-            raise wrong_value(_OP, "recipe", repr(self.recipe.mode), "None: it is not supported over an exchange")
-        if not isinstance(self.activation, Activation):
-            raise wrong_value(_OP, "activation", "a function", "the name of one")
-        if isinstance(chunks, bool) or not isinstance(chunks, int):
-            raise wrong_type(_OP, "chunks", chunks, "an int")
-        if chunks < 1:
-            raise wrong_value(_OP, "chunks", chunks, "1 or more")
 
     def _empty_parameters(self, device):
         for name, parameter in list(self.named_parameters()):
@@ -137,40 +123,50 @@ class ExpertParallelMLP(GroupedMLP):
         shared: a tensor of x's shape to add, or a function of x [tokens, hidden_size], the shared expert, which is called
         while the rows travel.
         """
-        rows = x
-        if isinstance(x, torch.Tensor) and x.dim() > 2:
-            rows = x.reshape(-1, x.shape[-1])
         try:
-            # What is wrong with the arguments is for the exchange to find, so that every rank says so.
-            out = self._over_exchange(rows, expert_ids, weights, shared, residual)
+            out = self._over_exchange(x, expert_ids, weights, shared, residual)
         except (ValueError, TypeError, NotImplementedError) as error:
             raise renamed(error, _WORDS) from None
         return out.view(x.shape)
 
     def _over_exchange(self, x, expert_ids, weights, shared, residual):
         parameters = [_style.local(each) for each in (*self.weights(), *self.biases())]
-        if isinstance(x, torch.Tensor):
+        refused = self._refusal(x, expert_ids, weights, shared=shared, residual=residual)
+        if refused is None:
+            x = x.reshape(-1, x.shape[-1])
             x, parameters[:2] = _arguments.autocast(x, parameters[:2])
+        parts = self._parts(refused, x, expert_ids, weights)
         recording = torch.is_grad_enabled()
         needs = [
             recording and isinstance(each, torch.Tensor) and each.requires_grad
             for each in (x, weights)
         ]
         needs.append(recording and any(each.requires_grad for each in parameters))
+        # All plans before the first rows: what ranks don't agree about is found while nothing travels.
+        plans = [self.exchange.plan(*part, needs=needs, refused=refused) for part in parts]
+        unheard = next((plan.unheard for plan in plans if plan.unheard), None)
+        if unheard is not None:
+            with torch.no_grad():
+                self._pass(plans, list(_stand_ins(plans, unheard[1])), parameters)
+            raise unheard[0]
+        # On every rank alike: they have agreed about both.
+        if x.shape[1] != self.hidden_size:
+            raise wrong_value(_OP, "x.shape[1]", x.shape[1], f"hidden_size = {self.hidden_size}")
+        if x.dtype not in _dtypes.FLOATS:
+            raise _dtypes.wrong_dtype(_OP, "x", x.dtype, _dtypes.FLOATS)
+        return self._pass(plans, parts, parameters, any(needs), x, shared, residual)
+
+    def _pass(self, plans, parts, parameters, is_training=False, x=None, shared=None, residual=None):
+        """Forward, once all ranks know where their rows go. x: the tokens of all parts, for a shared function."""
         options = {
             "activation": self.activation.kind,
             "interleaved": self.activation.interleaved,
             "clamp": [float(each) for each in self.activation.clamp],
         }
-        parts = self._parts(x, expert_ids, weights)
         trips, tokens = [], []
-        for part in parts:
-            plan = self.exchange.plan(*part, needs=needs)
-            if part[0].shape[1] != self.hidden_size:
-                expected = f"hidden_size = {self.hidden_size}"
-                raise wrong_value(_OP, "x.shape[1]", part[0].shape[1], expected)
-            trip = Trip(self.exchange, plan, options, self.weights_on_input, any(needs))
-            tokens.append(Depart.apply(trip, part[0], part[2]))
+        for plan, (rows, _, weights) in zip(plans, parts, strict=True):
+            trip = Trip(self.exchange, plan, options, self.weights_on_input, is_training)
+            tokens.append(Depart.apply(trip, rows, weights))
             trips.append(trip)
         if callable(shared):
             shared = shared(x)
@@ -178,17 +174,38 @@ class ExpertParallelMLP(GroupedMLP):
             Compute.apply(trip, token, *parameters)
             for trip, token in zip(trips, tokens, strict=True)
         ]
-        added = zip(*(_split(each, len(trips), x.shape) for each in (shared, residual)), strict=True)
+        added = zip(*(self._split_added(each, len(trips)) for each in (shared, residual)), strict=True)
         outs = [
-            Arrive.apply(trip, token, *each, x.dtype)
-            for trip, token, each in zip(trips, tokens, added, strict=True)
+            Arrive.apply(trip, token, *each, rows.dtype)
+            for trip, token, each, (rows, *_) in zip(trips, tokens, added, parts, strict=True)
         ]
         return outs[0] if len(outs) == 1 else torch.cat(outs)
 
-    def _parts(self, *tensors):
-        """The chunks of x, expert_ids and weights; one of everything if they are not tensors that can be split."""
-        if self.chunks == 1 or not all(isinstance(each, torch.Tensor) for each in tensors[:2]):
-            return [tensors]
+    def _refusal(self, x, expert_ids, weights, **added):
+        """What is wrong with the arguments of a call, for plan to tell the other ranks; None if nothing is."""
+        try:
+            if not isinstance(x, torch.Tensor):
+                raise wrong_type(_OP, "x", x, "a torch.Tensor")
+            if x.dim() < 2:
+                raise wrong_value(_OP, "x.shape", list(x.shape), f"[..., hidden_size = {self.hidden_size}]")
+            self.exchange.check_arguments(x.flatten(0, -2), expert_ids, weights)
+            experts = _style.local(self.w13).device
+            if x.device != experts:
+                raise wrong_value(_OP, "x.device", x.device, f"{experts}, where the experts are")
+            for name, each in added.items():
+                if each is not None and not (name == "shared" and callable(each)):
+                    _check_added(name, each, x)
+        except Exception as error:
+            return error
+        return None
+
+    def _split_added(self, tensor, parts):
+        return [None] * parts if tensor is None else tensor.reshape(-1, self.hidden_size).tensor_split(parts)
+
+    def _parts(self, refused, *tensors):
+        """The chunks of x, expert_ids and weights; as they are where they can't be split."""
+        if self.chunks == 1 or refused is not None:
+            return [tensors] * self.chunks
         return list(zip(*(_split(each, self.chunks) for each in tensors), strict=True))
 
     def extra_repr(self) -> str:
@@ -197,30 +214,74 @@ class ExpertParallelMLP(GroupedMLP):
         return f"{spread}, {sizes}, bias={self.use_bias}, chunks={self.chunks}"
 
 
-def exchange_of(num_experts, group, exchange, capacity, overflow, experts_per_rank):
-    """The exchange that the arguments describe."""
+def _check_join(layer, chunks):
+    for name in ("fuse_wgrad_accumulation", "delay_wgrad_compute"):
+        if getattr(layer, name):
+            raise wrong_value(_OP, name, True, "False: it is not supported over an exchange")
+    if layer.recipe is not None:
+        raise wrong_value(_OP, "recipe", repr(layer.recipe.mode), "None: it is not supported over an exchange")
+    if not isinstance(layer.activation, Activation):
+        raise wrong_value(_OP, "activation", "a function", "the name of one")
+    if isinstance(chunks, bool) or not isinstance(chunks, int):
+        raise wrong_type(_OP, "chunks", chunks, "an int")
+    if chunks < 1:
+        raise wrong_value(_OP, "chunks", chunks, "1 or more")
+
+
+def exchange_of(num_experts, group, exchange, capacity, overflow, experts_per_rank, refused=None):
+    """The exchange that the arguments describe, if all ranks describe the same; refused: why this one can't go on."""
+    is_made = isinstance(exchange, Exchange)
+    own_group = exchange.group if is_made else _agreement.group_of(_OP, group)
+    try:
+        if refused is None:
+            _check_exchange(num_experts, group, exchange, capacity)
+    except Exception as error:
+        refused = error
+    _agreement.agree(_OP, own_group, {"exchange": type(exchange).__name__ if is_made else repr(exchange)}, refused)
+    if is_made:
+        return exchange
+    common = {"group": group, "experts_per_rank": experts_per_rank}
+    if exchange == "capacity":
+        return Capacity(num_experts, capacity, overflow=overflow, **common)
+    return AllToAll(num_experts, **common)
+
+
+def _check_exchange(num_experts, group, exchange, capacity):
     if isinstance(exchange, Exchange):
         if exchange.num_experts != num_experts:
             expected = f"num_experts = {num_experts}"
             raise wrong_value(_OP, "exchange.num_experts", exchange.num_experts, expected)
         if group is not None and _agreement.group_of(_OP, group) is not exchange.group:
             raise wrong_value(_OP, "group", "another than the exchange's", "None or the same")
-        return exchange
-    common = {"group": group, "experts_per_rank": experts_per_rank}
-    if exchange == "capacity":
-        return Capacity(num_experts, capacity, overflow=overflow, **common)
-    if exchange != "all_to_all":
+    elif exchange not in ("all_to_all", "capacity"):
         expected = "'all_to_all', 'capacity' or an object of a class of cadre.torch.expert_parallel"
         raise wrong_value(_OP, "exchange", repr(exchange), expected)
-    if capacity is not None:
+    elif exchange == "all_to_all" and capacity is not None:
         raise wrong_value(_OP, "capacity", capacity, "None because exchange = 'all_to_all'")
-    return AllToAll(num_experts, **common)
 
 
-def _split(tensor, parts, shape=None):
+def _check_added(name, tensor, x):
+    if not isinstance(tensor, torch.Tensor):
+        others = ", a function or None" if name == "shared" else " or None"
+        raise wrong_type(_OP, name, tensor, f"a torch.Tensor{others}")
+    if tensor.shape not in (x.shape, (x.shape[:-1].numel(), x.shape[-1])):
+        raise wrong_value(_OP, f"{name}.shape", list(tensor.shape), f"that of x, {list(x.shape)}")
+    if tensor.dtype not in _dtypes.FLOATS:
+        raise _dtypes.wrong_dtype(_OP, name, tensor.dtype, _dtypes.FLOATS)
+    if tensor.device != x.device:
+        raise wrong_value(_OP, f"{name}.device", tensor.device, f"x.device = {x.device}")
+
+
+def _stand_ins(plans, facts):
+    """For each plan a part of zeros in place of what this rank was given, of the kind that the ranks send that went on."""
+    _, width, x_code, _, _, weights_code, _ = facts
+    for plan in plans:
+        slots = plan.home.slot_row
+        x = torch.zeros((slots.shape[0], width), dtype=_agreement.DTYPES[x_code], device=slots.device)
+        weights = torch.zeros(slots.shape, dtype=_agreement.DTYPES[weights_code - 1]) if weights_code else None
+        yield x, None, None if weights is None else weights.to(slots.device)
+
+
+def _split(tensor, parts):
     """`parts` slices of the rows, the first ones longer; all of them None for None."""
-    if tensor is None:
-        return [None] * parts
-    if shape is not None:
-        tensor = tensor.reshape(shape)
-    return torch.tensor_split(tensor, parts)
+    return [None] * parts if tensor is None else torch.tensor_split(tensor, parts)

@@ -69,12 +69,12 @@ class ExpertParallel(ParallelStyle):
     def _apply(self, module, device_mesh):
         from ._layer import ExpertParallelMLP, exchange_of
 
-        if type(module) is not GroupedMLP:
-            raise wrong_type(_OP, "module", module, "a cadre.torch.GroupedMLP")
-        experts = module.num_gemms
-        exchange = exchange_of(experts, device_mesh, experts_per_rank=None, **self.options)
+        is_mlp = type(module) is GroupedMLP
+        refused = None if is_mlp else wrong_type(_OP, "module", module, "a cadre.torch.GroupedMLP")
+        experts = module.num_gemms if is_mlp else None
+        exchange = exchange_of(experts, device_mesh, experts_per_rank=None, refused=refused, **self.options)
+        ExpertParallelMLP._join(module, exchange, self.chunks)
         module.__class__ = ExpertParallelMLP
-        module._join(exchange, self.chunks)
         for name, parameter in list(module.named_parameters()):
             sharded = distribute_tensor(parameter.detach(), device_mesh, [Shard(0)])
             setattr(module, name, torch.nn.Parameter(sharded, requires_grad=parameter.requires_grad))

@@ -6,24 +6,24 @@ Written to the operators' documented behaviour, and not run on several GPUs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from ..._errors import wrong_type, wrong_value
 from .._routing import route
-from . import _agreement
-from ._exchange import Exchange, Flight, Plan
+from ._exchange import Flight, Plan
+from ._unread import Unread
 
 
-class SymmetricMemory(Exchange):
+class SymmetricMemory(Unread):
     """Each rank writes its rows into the memory of the others, who learn how many there are on their devices.
 
     max_slots: the most choices (tokens * top_k) of a rank in one call. Buffers are for the worst case, that every rank sends
     all of them to one: ranks * max_slots rows, so nothing can overflow. Every rank holds as many experts. The host reads
-    nothing; what ranks must agree about is compared in the first call with other shapes or types.
+    nothing, but in the first call with other shapes or types, when it compares what ranks must agree about.
 
     x [t, h], ids and weights [t, top_k] -> rows [m, h]:
 
@@ -35,7 +35,6 @@ class SymmetricMemory(Exchange):
         self.max_slots = max_slots
         super().__init__(num_experts, group=group)
         self.rows = self.ranks * max_slots + self.local_experts  # an expert without rows takes one
-        self._agreed = set()
         self._buffers = {}
 
     def _options(self):
@@ -59,35 +58,28 @@ class SymmetricMemory(Exchange):
 
         return None if symmetric.is_nvshmem_available() else "no NVSHMEM"
 
-    def plan(
-        self,
-        x: Tensor,
-        expert_ids: Tensor,
-        weights: Tensor | None = None,
-        needs: Sequence[bool] = (False, False, False),
-    ) -> Plan:
-        refused = None
-        try:
-            home = self._checked(x, expert_ids, weights)
-            if expert_ids.numel() > self.max_slots:
-                expected = f"max_slots = {self.max_slots} at most"
-                raise wrong_value(self.op, "expert_ids.numel()", expert_ids.numel(), expected)
-        except (TypeError, ValueError) as error:
-            refused = error
-        facts = tuple(_agreement.facts_of(x, expert_ids, weights, needs, refused is not None))
-        if facts not in self._agreed and not (refused and self._agreed):
-            _agreement.agree_on(self, facts, _agreement.device_of(x, self.group))
-        if refused is not None:
-            raise refused
+    def check_arguments(self, x: Any, expert_ids: Any, weights: Any = None) -> None:
+        super().check_arguments(x, expert_ids, weights)
+        if expert_ids.numel() > self.max_slots:
+            expected = f"max_slots = {self.max_slots} at most"
+            raise wrong_value(self.op, "expert_ids.numel()", expert_ids.numel(), expected)
+
+    def _tell(self, told, expert_ids, home):
+        everybody = told.new_empty((self.ranks, *told.shape))
+        dist.all_gather_into_tensor(everybody.view(-1), told, group=self.group)
+        return everybody, home
+
+    def _planned(self, home):
+        device = home.group_sizes.device
         # Of the rows that are sent, by rank and expert; a column of nothing travels first, so that places are known.
-        sent = self._symmetric("sent", (self.num_experts,), torch.int64, x.device)
+        sent = self._symmetric("sent", (self.num_experts,), torch.int64, device)
         sent.copy_(home.group_sizes)
-        source, target = self._rows(1, x.device)
-        received = self._symmetric("received", (2, self.num_experts), torch.int64, x.device)
+        source, target = self._rows(1, device)
+        received = self._symmetric("received", (2, self.num_experts), torch.int64, device)
         self._vdev_2d(source, target, sent, received)
         sizes, starts = received.clone()
         # A place belongs to the last block that starts at or before it, if it isn't behind that block's rows.
-        places = torch.arange(self.rows, device=x.device)
+        places = torch.arange(self.rows, device=device)
         block = torch.searchsorted(starts, places, right=True) - 1
         inside = places < (starts + sizes).index_select(0, block.clamp(min=0))
         ids = torch.where(inside & (block >= 0), block // self.ranks, self.local_experts)
