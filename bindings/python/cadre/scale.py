@@ -87,16 +87,7 @@ def load(folder: str | Path) -> Rates:
     return Rates(points, copy, rates["permute"], rates["combine"], max(float(us) for us, _ in found["route"]) * 1e-6)
 
 
-def expert_ranks(layer: Layer, ranks: int) -> int:
-    """How many of the ranks share one copy of the experts: the most that divide both; the others hold replicas.
-
-    >>> cadre.scale.expert_ranks(cadre.scale.named("qwen3-30b"), ranks=384)  # 128 experts
-    128
-    """
-    return math.gcd(layer.experts, ranks)
-
-
-def travel(cluster: Cluster, ranks: int, rows: int, width: int) -> tuple[float, float, float]:
+def travel(cluster: Cluster, ranks: int, rows: float, width: int) -> tuple[float, float, float]:
     """(seconds, bytes over NVLink, bytes over the network) of rows that are spread evenly over the ranks of a group.
 
     >>> cluster = cadre.scale.Cluster(nvlink=400e9, network=50e9, latency=0, node=8)
@@ -120,30 +111,33 @@ def estimate(
     >>> found["local experts"], found["rows of an expert"], found["forward"] > found["travel"] > 0
     (2, 32768.0, True)
     """
-    group = expert_ranks(layer, ranks)
+    group = math.gcd(layer.experts, ranks)  # share one copy of the experts; the others hold replicas
     local, rows, h, i = layer.experts // group, tokens * layer.top_k, layer.hidden, layer.intermediate
     width = h * _BYTES
     gather = 2 * rows * width / rates.permute
     total = (rows + tokens) * width / rates.combine
     there, near, far = travel(cluster, group, rows, width)
     back, more_near, more_far = travel(cluster, group, rows, width + 4)  # with router weights or their gradients
+    counts, *_ = travel(cluster, group, 0, 0)  # a few numbers ahead of the rows: latency alone
 
-    def products(case: str) -> float:
+    def products(case: str, rows: float = rows) -> float:
         return rates.product_s(case, rows, h, 2 * i, local) + rates.product_s(case, rows, i, h, local)
 
     experts = gather + products("forward")  # what arrived is gathered once more, by expert
-    forward = 2 * rates.route_s + gather + there + experts + there + total
+    around = 2 * rates.route_s + gather + total
     activation = 6 * rows * i * _BYTES / rates.copy
     experts_back = 2 * gather + products("dgrad") + activation + products("wgrad")
+    # Half of the rows at a time: each half travels with the whole latency, and its products run at their own rate.
+    half, *_ = travel(cluster, group, rows / 2, width)
+    hidden = max(half, gather / 2 + products("forward", rows / 2))
     parameters = layer.weight_elements(local)
     replicas = ranks // group
     reduced = 2 * (replicas - 1) / replicas * parameters * 4
-    chunk, compute = there / 2, experts / 2
-    hidden = forward - (2 * there + experts) + 2 * chunk + 2 * max(chunk, compute)
     return {
         "group": group, "replicas": replicas, "local experts": local, "rows of an expert": rows / local,
-        "gather": gather, "travel": there, "experts": experts, "sum": total, "forward": forward,
-        "forward in two chunks": min(forward, hidden),
+        "gather": gather, "travel": there, "experts": experts, "sum": total,
+        "forward": around + counts + there + experts + there,
+        "forward in two chunks": around + 2 * counts + half + 2 * hidden + half,
         "backward": gather + 2 * back + experts_back + total, "reduce": reduced / cluster.network,
         "bytes NVLink": near, "bytes network": far, "bytes of a step, NVLink": 2 * near + 2 * more_near,
         "bytes of a step, network": 2 * far + 2 * more_far + reduced,
@@ -158,27 +152,13 @@ _COLUMNS = (("ranks", None, 1), ("group", "group", 1), ("experts", "local expert
             ("GB params", "memory of parameters", 1e-9), ("GB kept", "memory kept", 1e-9))  # fmt: skip
 
 
-def table(
-    layer: Layer, cluster: Cluster, rates: Rates, ranks: Sequence[int], tokens: int, parameter_bytes: float = 18
-) -> list[str]:
-    """The lines that the command prints.
-
-    >>> rates = cadre.scale.load("bench/results/h200")
-    >>> cluster = cadre.scale.Cluster(nvlink=400e9, network=50e9, latency=30e-6, node=8)
-    >>> lines = cadre.scale.table(cadre.scale.named("qwen3-30b"), cluster, rates, ranks=(8, 64), tokens=8192)
-    >>> len(lines), lines[0].split()[:3]
-    (3, ['ranks', 'group', 'experts'])
-    """
-    lines = ["  ".join(f"{title:>{max(len(title), 7)}}" for title, *_ in _COLUMNS)]
-    for count in ranks:
-        found = {None: count, **estimate(layer, cluster, rates, count, tokens, parameter_bytes)}
-        cells = []
-        for title, name, scale in _COLUMNS:
-            value = found[name] * scale
-            text = f"{value:.0f}" if scale == 1 else f"{value:.3f}" if value < 10 else f"{value:.1f}"
-            cells.append(f"{text:>{max(len(title), 7)}}")
-        lines.append("  ".join(cells))
-    return lines
+def _line(values: dict[str | None, float]) -> str:
+    cells = []
+    for title, name, scale in _COLUMNS:
+        value = values[name] * scale
+        text = f"{value:.0f}" if scale == 1 else f"{value:.3f}" if value < 10 else f"{value:.1f}"
+        cells.append(f"{text:>{max(len(title), 7)}}")
+    return "  ".join(cells)
 
 
 def _positive(kind: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -210,7 +190,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ValueError as error:
         parser.error(str(error))
     cluster = Cluster(options.nvlink * 1e9, options.network * 1e9, options.latency * 1e-6, options.node)
-    print("\n".join(table(layer, cluster, rates, options.ranks, options.tokens, options.parameter_bytes)))
+    print("  ".join(f"{title:>{max(len(title), 7)}}" for title, *_ in _COLUMNS))
+    for ranks in options.ranks:
+        print(_line({None: ranks, **estimate(layer, cluster, rates, ranks, options.tokens, options.parameter_bytes)}))
 
 
 if __name__ == "__main__":
