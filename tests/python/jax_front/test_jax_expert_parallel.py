@@ -45,10 +45,10 @@ def alone(ids, **options):
 
 
 def spread(ids, mesh, tokens="expert", **options):
+    options = {"axis_name": "expert", **options}
+
     def body(x, ids, weights, w13, w2, bias13, bias2):
-        return ep.moe_mlp(
-            x, ids, weights, w13, w2, axis_name="expert", bias13=bias13, bias2=bias2, **options
-        )
+        return ep.moe_mlp(x, ids, weights, w13, w2, bias13=bias13, bias2=bias2, **options)
 
     specs = (P(tokens),) * 3 + (P("expert"),) * 4
     sharded = jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=P(tokens), check_vma=True)
@@ -184,23 +184,37 @@ def test_a_ragged_exchange_is_what_gpus_get():
         ({"capacity": 2.0}, TypeError, "capacity is a float, expected an int"),
         ({"capacity": 4, "exchange": "all_gather"}, ValueError, "capacity = 4, expected None"),
         ({"activation": "swish"}, ValueError, "activation = 'swish', expected one of"),
+        ({"axis_name": "ring"}, ValueError, "moe_mlp: axis_name = 'ring', expected a mesh axis of the shard_map"),
+        ({"axis_name": ("expert", "ring")}, ValueError, r"axis_name = \('expert', 'ring'\), expected a mesh axis"),
+        ({"axis_name": 0}, TypeError, "axis_name = 0, expected the name of a mesh axis"),
+        # shard_map's own words, before it calls anything.
+        ({"experts": E + 1}, ValueError, r"w13'.*of size 9.*mesh axis 'expert' \(of size 4\), but 4 does not evenly divide 9"),
     ],
 )
 def test_bad_input_is_named(options, kind, message):
-    arguments, ids, _ = operands(4 * TOKENS)
+    (x, weights, *parameters), ids, _ = operands(4 * TOKENS)
+    more = options.pop("experts", E) - E
+    parameters = [jnp.concatenate([each, each[:more]]) for each in parameters]
     with pytest.raises(kind, match=message):
-        spread(ids, mesh_of(4), **options)(*arguments)
+        spread(ids, mesh_of(4), **options)(x, weights, *parameters)
+
+
+def test_outside_a_shard_map_the_axis_is_named():
+    (x, weights, w13, w2, *_), ids, _ = operands(4)
+    with pytest.raises(ValueError, match="axis_name = 'expert', expected a mesh axis of the shard_map around the call"):
+        ep.moe_mlp(x, ids, weights, w13, w2, axis_name="expert")
 
 
 @pytest.mark.slow
-def test_eight_devices():
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_eight_devices(dtype):
     script = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import test_jax_expert_parallel as t
-arguments, ids, dout = t.operands(8 * t.TOKENS)
+arguments, ids, dout = t.operands(8 * t.TOKENS, {dtype!r})
 found = t.results(t.spread(ids, t.mesh_of(8)), arguments, dout)
-t.assert_same(found, t.results(t.alone(ids), arguments, dout), apart=("out",))
+t.assert_same(found, t.results(t.alone(ids), arguments, dout), apart={("out",) if dtype == "float32" else ()!r})
 print("same")
 """
     flags = "--xla_force_host_platform_device_count=8"

@@ -154,6 +154,39 @@ def test_shard_map_over_one_gpu():
         jax.tree.map(np.testing.assert_array_equal, *both)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("room", [None, 100, 999])
+def test_the_ragged_exchange_over_one_gpu_is_the_layer_of_one_device(dtype, room):
+    """One device that sends to itself: XLA's ragged_all_to_all, which no CPU has. Several GPUs were not at hand."""
+    tokens, top_k, experts, h, i = 96, 2, 6, 64, 40
+    shapes = (tokens, h), (experts, 2 * i, h), (experts, h, i), (tokens, h)
+    x, w13, w2, dout = (oracle.normal(seed, *shape, dtype=dtype) for seed, shape in enumerate(shapes, 1))
+    weights = jax.nn.softmax(oracle.normal(5, tokens, top_k, dtype="float32")).astype(dtype)
+    ids = jax.random.randint(jax.random.key(6), (tokens, top_k), -1, experts + 1)
+    exists = ((ids >= 0) & (ids < experts)).ravel()
+    lost = 0 if room is None else max(int(exists.sum()) - room, 0)
+    assert bool(lost) == (room == 100)
+    kept = jnp.where(jnp.cumsum(exists).reshape(ids.shape) <= (room or ids.size), ids, -1)
+    mesh = jax.make_mesh((1,), ("expert",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def body(*arguments):
+        out, dropped = cj.expert_parallel.moe_mlp(
+            *arguments, axis_name="expert", exchange="ragged", capacity=room, return_dropped=True
+        )
+        return out, dropped[None]
+
+    specs = (P("expert"),) * 5
+    sharded = jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=(P("expert"), P("expert")), check_vma=True)
+    spread = jax.jit(lambda x, weights, w13, w2: sharded(x, ids, weights, w13, w2))
+    alone = jax.jit(lambda x, weights, w13, w2: cj.moe_mlp(x, kept, weights, w13, w2))
+    out, pullback, dropped = jax.vjp(spread, x, weights, w13, w2, has_aux=True)
+    expected, expected_pullback = jax.vjp(alone, x, weights, w13, w2)
+    assert dropped.tolist() == [lost]
+    tolerance = 2.0**-6 if dtype == "bfloat16" else 1e-5
+    oracle.close(out, *wide(expected), tolerance)
+    oracle.all_close(list(pullback(dout)), wide(*expected_pullback(dout)), tolerance)
+
+
 def test_vmap_runs_each_entry():
     lhs, rhs = operands("bfloat16")
     sizes = jnp.array(SIZES)

@@ -88,6 +88,7 @@ def moe_mlp(
     >>> moe(jnp.ones((6, 4)), ids, jnp.full((6, 2), 0.5), w13, w2).shape
     (6, 4)
     """
+    _check_axis(axis_name)
     ids = _arguments.as_array(_OP, "expert_ids", expert_ids)
     _arguments.rank_is(_OP, "expert_ids", ids, ("t", "top_k"))
     if exchange not in _EXCHANGES:
@@ -134,6 +135,17 @@ def moe_mlp(
     form = (has_weights, bool(weights_on_input), given)
     out = _exchanged(layer, form, way, *operands)
     return (out, way.dropped) if return_dropped else out
+
+
+def _check_axis(axis_name):
+    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+    if not names or not all(isinstance(each, str) for each in names):
+        raise TypeError(f"{_OP}: axis_name = {axis_name!r}, expected the name of a mesh axis or a tuple of names")
+    try:
+        lax.axis_size(axis_name)
+    except NameError:
+        expected = "a mesh axis of the shard_map around the call"
+        raise ValueError(f"{_OP}: axis_name = {axis_name!r}, expected {expected}") from None
 
 
 def _by_all_gather(x, ids, weights, w13, w2, axis_name, **options):
