@@ -137,39 +137,6 @@ def other_ways_to_call_it(here):
         assert torch.equal(out, whole(x, ids, weights)[mine]) and out.dtype == torch.bfloat16
 
 
-@case
-def the_shared_expert_runs_while_rows_travel(here):
-    spread, _, _ = layers(here)
-    x, ids, weights, dout, mine = call(here)
-    events = []
-
-    class Watched(type(spread.exchange)):
-        def send(self, *arguments):
-            events.append("send")
-            return super().send(*arguments)
-
-        def send_back(self, *arguments):
-            events.append("send back")
-            return super().send_back(*arguments)
-
-    class Shared(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, rows):
-            events.append("shared")
-            return 2 * rows
-
-        @staticmethod
-        def backward(ctx, grad):
-            events.append("shared's gradient")
-            return 2 * grad
-
-    spread.exchange.__class__ = Watched
-    mine = x[mine].requires_grad_(), ids[mine], weights[mine].requires_grad_()
-    spread(*mine, shared=Shared.apply).sum().backward()
-    forward = ["send", "shared", "send back"]
-    assert events == [*forward, "send", "send back", "shared's gradient"], events
-
-
 class Counted(TorchDispatchMode):
     """How often each of cadre's ops is called."""
 

@@ -1,9 +1,10 @@
 """What one rank of a test of expert parallelism runs: python expert_parallel_ranks.py RANK RANKS FOLDER CASE...
 
 Each case is a function of a Here, and runs on all ranks at once. What went wrong on a rank is written to FOLDER/RANK.json.
-Cases are in expert_parallel_cases.py, _training.py, _stand_ins.py and _refusals.py; the processes are started by run_ranks().
+Cases are in the modules beside this one that MODULES has; the processes are started by run_ranks().
 """
 
+import importlib
 import json
 import os
 import subprocess
@@ -13,6 +14,9 @@ import traceback
 from pathlib import Path
 
 LIMIT_S = 240
+MODULES = ("cases", "overlap", "refusals", "stand_ins", "training")
+#: Cases that are no part of a suite: tests of their own run them.
+APART = ("a_rank_that_raises", "save_a_checkpoint", "load_the_checkpoint_of_other_ranks")
 
 
 class Here:
@@ -29,12 +33,8 @@ class Here:
 
 
 def cases():
-    import expert_parallel_cases
-    import expert_parallel_refusals
-    import expert_parallel_stand_ins
-    import expert_parallel_training
-
-    modules = expert_parallel_cases, expert_parallel_training, expert_parallel_stand_ins, expert_parallel_refusals
+    """name -> function, of all modules."""
+    modules = (importlib.import_module(f"expert_parallel_{name}") for name in MODULES)
     return {name: case for module in modules for name, case in module.CASES.items()}
 
 

@@ -114,6 +114,26 @@ def a_checkpoint_loads_into_another_number_of_ranks(here):
 
 
 @case
+def save_a_checkpoint(here):
+    """For the next one, in processes of another job."""
+    spread, _, _ = layers(here, group=mesh_of(here))
+    dcp.save({"model": spread.state_dict()}, checkpoint_id=str(here.folder.parent / "checkpoint"))
+
+
+@case
+def load_the_checkpoint_of_other_ranks(here):
+    _, whole, _ = layers(here)  # the same seed, whatever the number of ranks
+    torch.manual_seed(99)
+    other = ep.ExpertParallelMLP(E, H, I, bias=True, group=mesh_of(here))
+    state = {"model": other.state_dict()}
+    dcp.load(state, checkpoint_id=str(here.folder.parent / "checkpoint"))
+    other.load_state_dict(state["model"])
+    for name, parameter in other.named_parameters():
+        assert parameter.to_local().shape[0] == E // here.ranks
+        assert torch.equal(parameter.full_tensor(), getattr(whole, name)), name
+
+
+@case
 def fsdp_around_it_shards_each_rank_s_experts_once_more(here):
     mesh = init_device_mesh("cpu", (2, here.ranks // 2), mesh_dim_names=("data", "expert"))
     spread, whole, held = layers(here, group=mesh["expert"])

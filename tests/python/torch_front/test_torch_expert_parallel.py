@@ -4,9 +4,9 @@ import time
 
 import cadre.torch.expert_parallel as ep
 import pytest
-from expert_parallel_ranks import cases, run_ranks
+from expert_parallel_ranks import APART, cases, run_ranks
 
-SUITE = [name for name in cases() if name != "a_rank_that_raises"]
+SUITE = [name for name in cases() if name not in APART]
 #: What every change is checked with.
 SMOKE = ["symmetric_memory_is_refused_by_name_where_it_is_missing", "what_deep_ep_cannot_take_is_named",
          "rows_of_any_type_travel_as_bytes", "layers_that_differ_are_named_on_every_rank",
@@ -29,6 +29,15 @@ def test_two_ranks_keep_the_promises(tmp_path):
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_all_promises_on(ranks, tmp_path):
     expect_all(ranks, SUITE, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saving, loading", [(2, 4), (4, 2)])
+def test_a_checkpoint_loads_into_processes_of_another_number(saving, loading, tmp_path):
+    for ranks, name in ((saving, "save_a_checkpoint"), (loading, "load_the_checkpoint_of_other_ranks")):
+        folder = tmp_path / name
+        folder.mkdir()
+        expect_all(ranks, [name], folder)
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])

@@ -41,6 +41,25 @@ def test_gate_and_up_apart_are_read_as_they_lie():
         torch.testing.assert_close(found, wanted)
 
 
+def test_no_op_forward_or_backward_copies_gate_up_or_down():
+    """The profiler sees what an operator calls inside, too: nothing is joined, packed or made contiguous by torch."""
+    shapes = ((E, HIDDEN, DIM), (E, HIDDEN, DIM), (E, DIM, HIDDEN))
+    w1, w3, w2 = (torch.randn(*shape, dtype=torch.bfloat16, requires_grad=True) for shape in shapes)
+    x = torch.randn(9, DIM, dtype=torch.bfloat16, requires_grad=True)
+    ends = torch.tensor([3, 3, 7, 9], dtype=torch.int32)
+
+    def product(rows, weight):
+        return cadre.torch.grouped_mm(rows, weight.transpose(-2, -1), offs=ends)
+
+    with torch.profiler.profile() as profile:
+        out = product(F.silu(product(x, w1)) * product(x, w3), w2)
+        torch.autograd.grad(out, (x, w1, w3, w2), torch.ones_like(out))
+    called = {event.name for event in profile.events()}
+    assert {"cadre::gmm_plain", "cadre::tgmm_plain"} <= called, called
+    copies = {"aten::cat", "aten::stack", "aten::clone", "aten::contiguous", "aten::copy_", "aten::_to_copy"}
+    assert not copies & called, copies & called
+
+
 @pytest.mark.skipif(torchtitan is not None, reason="torchtitan is installed")
 def test_without_torchtitan_the_error_says_what_to_install():
     with pytest.raises(ImportError, match="no torchtitan with overrides .*: pip install 'torchtitan>=0.3'"):
