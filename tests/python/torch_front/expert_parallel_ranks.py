@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 
 LIMIT_S = 240
-MODULES = ("cases", "overlap", "refusals", "stand_ins", "training")
+MODULES = ("cases", "overlap", "refusals", "scaled", "stand_ins", "training")
 #: Cases that are no part of a suite: tests of their own run them.
 APART = ("a_rank_that_raises", "save_a_checkpoint", "load_the_checkpoint_of_other_ranks")
 

@@ -9,14 +9,14 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..._errors import wrong_type, wrong_value
 from ..._scaled import MODES, ScaledTensor
 
+FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 #: What rows may consist of.
 DTYPES = (
     torch.float32,
     torch.bfloat16,
     torch.float16,
     torch.float64,
-    torch.float8_e4m3fn,
-    torch.float8_e5m2,
+    *FP8,
     torch.int8,
     torch.uint8,
 )
@@ -116,8 +116,9 @@ def facts_of(x, expert_ids, weights, needs, refused):
 
 
 def scales_code(x):
-    """From 1 on, by the mode of a ScaledTensor and the type of its scales."""
-    return 1 + 2 * _MODES.index(x.mode) + (x.scales.dtype == torch.float8_e8m0fnu)
+    """From 1 on, by the mode in which a ScaledTensor arrives and the type of its scales."""
+    mode = "row" if x.mode == "tensor" else x.mode
+    return 1 + 2 * _MODES.index(mode) + (x.scales.dtype == torch.float8_e8m0fnu)
 
 
 def difference(op, everybody, own_rank):

@@ -14,9 +14,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..._errors import wrong_type, wrong_value
+from ..._scaled import MODES, ScaledTensor, data_of, scale_shape
 from .. import _dtypes
 from .._errors import renamed
 from .._routing import Routing, combine, permute, route
+from .._scaled import refuse_gradients
 from . import _agreement
 
 
@@ -43,7 +45,7 @@ class Dispatched(NamedTuple):
     (torch.Size([12, 4]), [6, 0, 6])
     """
 
-    rows: torch.Tensor  #: [m, h], sorted by local expert; rows behind the last expert's are zero
+    rows: torch.Tensor | ScaledTensor  #: [m, h], sorted by local expert; rows behind the last expert's are zero
     group_sizes: torch.Tensor  #: [local experts], on the device of the rows
     handle: object  #: for collect
 
@@ -165,10 +167,11 @@ class Exchange:
             arrived.append(out)
         return Flight(works, arrived)
 
-    def dispatch(self, x: Tensor, expert_ids: Tensor, weights: Tensor | None = None) -> Dispatched:
+    def dispatch(self, x: Tensor | ScaledTensor, expert_ids: Tensor, weights: Tensor | None = None) -> Dispatched:
         """x [t, h] and the router's choices [t, top_k] -> Dispatched: the rows of all ranks for the experts of this one.
 
-        x is differentiable; weights, for collect's sum, too.
+        x is differentiable; weights, for collect's sum, too. x may be a ScaledTensor: the rows are one then, with the scales
+        of the ranks they come from, so that mode "tensor" becomes "row".
         """
         needs = [
             isinstance(each, torch.Tensor) and each.requires_grad and torch.is_grad_enabled()
@@ -177,9 +180,21 @@ class Exchange:
         plan = self.plan(x, expert_ids, weights, (*needs, False))
         if plan.unheard:
             raise plan.unheard[0]
-        received = _Send.apply(self, plan, permute(x, plan.home))
-        rows = permute(received, plan.local)
+        if isinstance(x, ScaledTensor):
+            rows = self._scaled_rows(x, plan)
+        else:
+            rows = permute(_Send.apply(self, plan, permute(x, plan.home)), plan.local)
         return Dispatched(rows, plan.local.group_sizes, _Handle(plan, weights))
+
+    def _scaled_rows(self, x, plan):
+        """FP8 rows and their scales, side by side to the experts of this rank."""
+        tokens = x.data.shape[0]
+        scales = x.scales.expand(tokens) if x.mode == "tensor" else x.scales
+        flight = self.send(plan, *(permute(each, plan.home) for each in (x.data, scales.reshape(tokens, -1))))
+        data, scales = (permute(each, plan.local) for each in flight.wait())
+        if x.mode in ("tensor", "row"):
+            return ScaledTensor(data, scales.view(-1), "row")
+        return ScaledTensor(data, scales, x.mode)
 
     def collect(
         self,
@@ -201,6 +216,9 @@ class Exchange:
 
     def check_arguments(self, x: Any, expert_ids: Any, weights: Any = None) -> None:
         """Raises what is wrong with the arguments of a call on this rank. For plan, which lets the others know."""
+        if isinstance(x, ScaledTensor):
+            _check_scaled(self.op, x)
+            x = x.data
         for name, each in (("x", x), ("expert_ids", expert_ids)):
             if not isinstance(each, torch.Tensor):
                 raise wrong_type(self.op, name, each, "a torch.Tensor")
@@ -244,6 +262,21 @@ class Exchange:
         received = torch.empty_like(numbers)
         dist.all_to_all_single(received, numbers, group=self.group)
         return received
+
+
+def _check_scaled(op, x):
+    data = data_of(op, "x", x)
+    for name, each, types in (("data", data, _agreement.FP8), ("scales", x.scales, _dtypes.SCALES)):
+        if not isinstance(each, torch.Tensor):
+            raise wrong_type(op, f"x.{name}", each, "a torch.Tensor")
+        if each.dtype not in types:
+            raise _dtypes.wrong_dtype(op, f"x.{name}", each.dtype, types)
+    if data.dim() == 2 and tuple(x.scales.shape) != scale_shape(MODES[x.mode], data.shape):
+        expected = f"{list(scale_shape(MODES[x.mode], data.shape))}, for mode {x.mode!r}"
+        raise wrong_value(op, "x.scales.shape", list(x.scales.shape), expected)
+    if x.scales.device != data.device:
+        raise wrong_value(op, "x.scales.device", x.scales.device, f"x.data.device = {data.device}")
+    refuse_gradients(op, {"x.data": data, "x.scales": x.scales})
 
 
 class _Send(torch.autograd.Function):
