@@ -1,4 +1,4 @@
-"""MaxText's training with cadre's grouped products: one call before it. Needs MaxText. Not run yet: written to its gmm.
+"""MaxText's training with cadre's grouped products: one call before it. Needs MaxText (requirements/maxtext.txt).
 
     python examples/15_maxtext.py src/maxtext/configs/base.yml model_name=mixtral-8x7b sparse_matmul=True megablox=True
 """
@@ -8,7 +8,7 @@ import runpy
 import sys
 
 if importlib.util.find_spec("maxtext") is None:
-    sys.exit("examples/15_maxtext.py: this example needs MaxText, on Python 3.12: pip install maxtext")
+    sys.exit("examples/15_maxtext.py: this example needs MaxText, on Python 3.12: pip install -r requirements/maxtext.txt")
 
 import cadre.jax.maxtext
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests a front with another version of its framework than the one its shim is compiled for: the shim is made with the
-# headers in .venv, then this same file is loaded and tested in an environment of its own (with jax also inside tokamax).
+# headers in .venv, then this same file is loaded and tested in an environment of its own (with jax also inside tokamax and,
+# from 0.11 on, MaxText).
 # usage: scripts/test_framework_version.sh torch|jax VERSION [pytest arguments ...]     (after make test)
 set -euo pipefail
 
@@ -29,12 +30,16 @@ shim=$(PYTHONPATH=bindings/python CADRE_LIBRARY=$PWD/$library .venv/bin/python -
 cp -L "$library" "$shim" "$package/cadre/lib/"
 
 venv=$folder/venv-$framework-$version
-if [[ ! $venv/complete -nt requirements/test.txt || ! $venv/complete -nt requirements/tokamax.txt ]]; then
+if [[ ! $venv/complete -nt requirements/test.txt || ! $venv/complete -nt requirements/tokamax.txt ||
+      ! $venv/complete -nt requirements/maxtext.txt ]]; then
   oldest_python=3.10
   requirements=("$framework==$version" -r requirements/test.txt)
   if [[ $framework == jax ]]; then
-    [[ $version == 0.10.* ]] || oldest_python=3.12
     requirements+=("jaxlib==$version" flatbuffers -r requirements/tokamax.txt)
+    if [[ $version != 0.10.* ]]; then
+      oldest_python=3.12
+      requirements+=(-r requirements/maxtext.txt)
+    fi
   fi
   python=$(scripts/find_python.sh $oldest_python) || {
     echo "$framework $version needs Python $oldest_python or newer, and there is none" >&2

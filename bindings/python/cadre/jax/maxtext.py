@@ -4,8 +4,8 @@
 
     cadre.jax.maxtext.install()  # before training; with megablox=True, use_tokamax_gmm=False, which are MaxText's defaults
 
-MaxText has no `implementation=` of its own. Written to maxtext.kernels.megablox.ops.gmm (e591f30cb, August 2026), and not run
-against the real package.
+MaxText has no `implementation=` of its own. The signature is that of maxtext.kernels.megablox.ops.gmm in MaxText 0.2.5, with
+which it is tested on a CPU.
 """
 
 from __future__ import annotations
@@ -45,18 +45,20 @@ def gmm(
     qwix_rule: Any = None,
     use_manual_quantization: bool = False,
     use_gmm_v2: bool = False,
+    use_gmm_v2_heuristic_tiling: bool = False,
     partial_sum: ArrayLike | None = None,
 ) -> jax.Array:
     """lhs [m, k], rhs [g, k, n] (or [g, n, k] with transpose_rhs) -> [m, n], partial_sum [m, n] added before the rounding.
 
-    tiling, interpret, use_tokamax_backend, use_gmm_v2 and the vma axes, which follow from the operands, change nothing;
-    weight_gather_axes concerns quantised weights. Quantisation is refused.
+    tiling, interpret, use_tokamax_backend, use_gmm_v2, its heuristic tiling and the vma axes, which follow from the operands,
+    change nothing; weight_gather_axes concerns quantised weights. Quantisation is refused.
 
     >>> import cadre.jax.maxtext
     >>> cadre.jax.maxtext.gmm(jnp.ones((6, 4)), jnp.ones((3, 4, 5)), jnp.array([2, 0, 4])).shape
     (6, 5)
     """
-    del tiling, interpret, use_tokamax_backend, weight_gather_axes, lhs_vma_axes, rhs_vma_axes, use_gmm_v2
+    del tiling, interpret, use_tokamax_backend, weight_gather_axes, lhs_vma_axes, rhs_vma_axes
+    del use_gmm_v2, use_gmm_v2_heuristic_tiling
     quantised = {
         "lhs_quantize_dtype": lhs_quantize_dtype, "rhs_quantize_dtype": rhs_quantize_dtype, "qwix_rule": qwix_rule,
         "use_qwix_quantization": use_qwix_quantization or None, "use_manual_quantization": use_manual_quantization or None,
