@@ -131,9 +131,11 @@ class ExpertParallelMLP(GroupedMLP):
 
     def _over_exchange(self, x, expert_ids, weights, shared, residual):
         parameters = [_style.local(each) for each in (*self.weights(), *self.biases())]
-        refused = self._refusal(x, expert_ids, weights, shared=shared, residual=residual)
+        shape = x.shape if isinstance(x, torch.Tensor) else None
+        if shape is not None and len(shape) > 2:
+            x = x.flatten(0, -2)
+        refused = self._refusal(shape, x, expert_ids, weights, shared=shared, residual=residual)
         if refused is None:
-            x = x.reshape(-1, x.shape[-1])
             x, parameters[:2] = _arguments.autocast(x, parameters[:2])
         parts = self._parts(refused, x, expert_ids, weights)
         recording = torch.is_grad_enabled()
@@ -181,20 +183,19 @@ class ExpertParallelMLP(GroupedMLP):
         ]
         return outs[0] if len(outs) == 1 else torch.cat(outs)
 
-    def _refusal(self, x, expert_ids, weights, **added):
-        """What is wrong with the arguments of a call, for plan to tell the other ranks; None if nothing is."""
+    def _refusal(self, shape, x, expert_ids, weights, **added):
+        """What is wrong with the arguments of a call, for plan to tell the other ranks; None if nothing is. shape: that of x
+        as it was given."""
         try:
             if not isinstance(x, torch.Tensor):
                 raise wrong_type(_OP, "x", x, "a torch.Tensor")
-            if x.dim() < 2:
-                raise wrong_value(_OP, "x.shape", list(x.shape), f"[..., hidden_size = {self.hidden_size}]")
-            self.exchange.check_arguments(x.flatten(0, -2), expert_ids, weights)
+            self.exchange.check_arguments(x, expert_ids, weights)
             experts = _style.local(self.w13).device
             if x.device != experts:
                 raise wrong_value(_OP, "x.device", x.device, f"{experts}, where the experts are")
             for name, each in added.items():
                 if each is not None and not (name == "shared" and callable(each)):
-                    _check_added(name, each, x)
+                    _check_added(name, each, x, shape)
         except Exception as error:
             return error
         return None
@@ -260,12 +261,12 @@ def _check_exchange(num_experts, group, exchange, capacity):
         raise wrong_value(_OP, "capacity", capacity, "None because exchange = 'all_to_all'")
 
 
-def _check_added(name, tensor, x):
+def _check_added(name, tensor, x, shape):
     if not isinstance(tensor, torch.Tensor):
         others = ", a function or None" if name == "shared" else " or None"
         raise wrong_type(_OP, name, tensor, f"a torch.Tensor{others}")
-    if tensor.shape not in (x.shape, (x.shape[:-1].numel(), x.shape[-1])):
-        raise wrong_value(_OP, f"{name}.shape", list(tensor.shape), f"that of x, {list(x.shape)}")
+    if tensor.shape not in (shape, x.shape):
+        raise wrong_value(_OP, f"{name}.shape", list(tensor.shape), f"that of x, {list(shape)}")
     if tensor.dtype not in _dtypes.FLOATS:
         raise _dtypes.wrong_dtype(_OP, name, tensor.dtype, _dtypes.FLOATS)
     if tensor.device != x.device:
