@@ -38,6 +38,14 @@ def _expect_the_asked_for_platform():
         )
 
 
+def _compile_in_haste(config):
+    """Without LLVM's expensive passes, for code that runs once. With --slow XLA compiles as it does for users."""
+    import jax
+
+    if jax.default_backend() == "cpu" and not config.getoption("--slow"):
+        jax.config.update("jax_disable_most_optimizations", True)
+
+
 _start_jax_with_four_devices()
 _expect_the_asked_for_platform()
 
@@ -48,6 +56,7 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "four_devices: needs four devices; CPUs are forced, GPUs not"
     )
+    _compile_in_haste(config)
 
 
 def pytest_report_header():
