@@ -44,6 +44,9 @@ class CpuBackend final : public plan::Backend {
     if (problem.device.kind != DeviceKind::kCpu) {
       return Status::unsupported("takes tensors in host memory alone");
     }
+    if (problem.epilogue.gradient.given()) {
+      return Status::unsupported("takes the gradient of an activation as a pass of its own");
+    }
     std::string_view wanted = context.isa;
     if (pinned) {
       wanted = pinned;

@@ -163,6 +163,9 @@ class ReferenceBackend final : public plan::Backend {
     if (pinned && std::string_view(pinned) != "reference") {
       return Status::unsupported(text("has no kernel \"", pinned, "\", only \"reference\""));
     }
+    if (problem.epilogue.gradient.given()) {
+      return Status::unsupported("takes the gradient of an activation as a pass of its own");
+    }
     *config = {.kernel = "reference"};
     return {};
   }

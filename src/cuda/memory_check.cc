@@ -82,6 +82,10 @@ Status check_memory(const Launch& launch, const plan::Operands& operands,
   checks.view("bias_scale", operands.epilogue.bias_scale);
   checks.view("row_scale", operands.epilogue.row_scale);
   checks.view("preactivation", operands.epilogue.preactivation);
+  checks.view("preact", operands.epilogue.gradient.preact);
+  checks.view("d_preact", operands.epilogue.gradient.d_preact);
+  checks.view("row_scale", operands.epilogue.gradient.row_scale);
+  checks.view("row_dot", operands.epilogue.gradient.row_dot);
   checks.view("alpha", operands.epilogue.alpha.per_group);
   checks.view("beta", operands.epilogue.beta.per_group);
   checks.sizes("group_sizes", operands.group_sizes);

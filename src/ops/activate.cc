@@ -5,6 +5,7 @@
 #include "ops/dispatch.h"
 #include "ops/guarded.h"
 #include "ops/memory_span.h"
+#include "ops/problem_of.h"
 #include "ops/row_dispatch.h"
 
 namespace cadre {
@@ -107,6 +108,10 @@ Status activate_workspace_size(Context& context, const ActivateArgs& args, size_
     if (Status status = check(args, &problem); !status.ok()) return status;
     return ops::rows_workspace_size(context, problem, args.options, size_bytes);
   });
+}
+
+Status ops::problem_of(const ActivateGradArgs& args, plan::Problem* problem) {
+  return check(args, problem);
 }
 
 Status activate_grad(Context& context, const ActivateGradArgs& args) {

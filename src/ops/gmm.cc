@@ -241,6 +241,8 @@ Status gmm_workspace_size(Context& context, const GmmArgs& args, size_t* size_by
   });
 }
 
+Status ops::call_of(const GmmArgs& args, Call* call) { return check(args, call); }
+
 Status ops::problem_of(const GmmArgs& args, plan::Problem* problem) {
   Call call;
   if (Status status = check(args, &call); !status.ok()) return status;

@@ -272,14 +272,13 @@ OpSteps MoePasses::backward(const MoeMlpSaved& saved, const MoeMlpBackwardArgs& 
     if (wants_d_preact && !d_preact.given()) d_preact = pass.room(dtype, dims.full);
     GmmArgs product = pass.product(dy, weights.w2, d_inner);
     product.transpose_rhs = weights.transposed;
-    pass.add("w2", product);
-    pass.add("activation", ActivateGradArgs{.preact = saved.preact,
-                                            .grad = d_inner,
-                                            .row_scale = row_weight,
-                                            .activation = options.activation,
-                                            .d_preact = wants_d_preact ? d_preact : kNothing,
-                                            .activated = wants_activated ? activated : kNothing,
-                                            .row_dot = wants_dots ? column(dots, 0) : kNothing});
+    pass.add("w2", GmmGradArgs{.product = product,
+                               .preact = saved.preact,
+                               .row_scale = row_weight,
+                               .activation = options.activation,
+                               .d_preact = wants_d_preact ? d_preact : kNothing,
+                               .activated = wants_activated ? activated : kNothing,
+                               .row_dot = wants_dots ? column(dots, 0) : kNothing});
     if (activated.data != d_inner.data) pass.give_back(d_inner);
   }
   if (wants_bias2) {

@@ -12,8 +12,8 @@ Status run(Context& context, const OpStep& step) {
       plan::EachOf{[&](const PermuteArgs& args) { return permute(context, args); },
                    [&](const CombineArgs& args) { return combine(context, args); },
                    [&](const CombineGradArgs& args) { return combine_grad(context, args); },
-                   [&](const ActivateGradArgs& args) { return activate_grad(context, args); },
                    [&](const GmmArgs& args) { return gmm(context, args); },
+                   [&](const GmmGradArgs& args) { return gmm_grad(context, args); },
                    [&](const TgmmArgs& args) { return tgmm(context, args); },
                    [&](const BiasGradArgs& args) { return bias_grad(context, args); }},
       step.call);
@@ -27,10 +27,8 @@ Status workspace_size(Context& context, const OpStep& step, size_t* bytes) {
           [&](const CombineGradArgs& args) {
             return combine_grad_workspace_size(context, args, bytes);
           },
-          [&](const ActivateGradArgs& args) {
-            return activate_grad_workspace_size(context, args, bytes);
-          },
           [&](const GmmArgs& args) { return gmm_workspace_size(context, args, bytes); },
+          [&](const GmmGradArgs& args) { return gmm_grad_workspace_size(context, args, bytes); },
           [&](const TgmmArgs& args) { return tgmm_workspace_size(context, args, bytes); },
           [&](const BiasGradArgs& args) { return bias_grad_workspace_size(context, args, bytes); }},
       step.call);

@@ -9,18 +9,18 @@
 #include <variant>
 #include <vector>
 
-#include "cadre/activate.h"
 #include "cadre/bias_grad.h"
 #include "cadre/combine.h"
 #include "cadre/gmm.h"
 #include "cadre/permute.h"
 #include "cadre/tgmm.h"
+#include "ops/gmm_grad.h"
 
 namespace cadre::ops {
 
 struct OpStep {
   std::string_view what;  ///< what of the layer it computes, for errors
-  std::variant<PermuteArgs, CombineArgs, CombineGradArgs, ActivateGradArgs, GmmArgs, TgmmArgs,
+  std::variant<PermuteArgs, CombineArgs, CombineGradArgs, GmmArgs, GmmGradArgs, TgmmArgs,
                BiasGradArgs>
       call;
 

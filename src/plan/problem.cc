@@ -86,6 +86,12 @@ std::string to_string(const Problem& p) {
     if (p.epilogue.activation.layout == GateLayout::kInterleaved) out += " interleaved";
     if (p.epilogue.preactivation.given()) out += " with its input";
   }
+  const ActivationGradientForm& gradient = p.epilogue.gradient;
+  if (gradient.given()) {
+    out += text(", gradient of ", kActivations[static_cast<int>(gradient.activation.kind)]);
+    if (gradient.activation.layout == GateLayout::kInterleaved) out += " interleaved";
+    if (gradient.has_row_dot) out += " with dot products";
+  }
   if (p.tail == Tail::kUntouched) out += ", tail untouched";
   if (p.tail == Tail::kForbid) out += ", tail forbidden";
   if (p.precision == Precision::kTf32) out += ", tf32";
@@ -100,7 +106,8 @@ size_t hash_of(const Problem& p) {
             (seed << 6) + (seed >> 2);
   };
   for (const OperandLayout* layout :
-       {&p.lhs, &p.rhs, &p.out, &p.epilogue.c, &p.epilogue.bias, &p.epilogue.preactivation}) {
+       {&p.lhs, &p.rhs, &p.out, &p.epilogue.c, &p.epilogue.bias, &p.epilogue.preactivation,
+        &p.epilogue.gradient.preact, &p.epilogue.gradient.d_preact}) {
     mix(layout->placement);
     mix(layout->dtype);
     mix(layout->group_stride);
@@ -132,12 +139,16 @@ size_t hash_of(const Problem& p) {
     mix(source->rows);
     mix(source->index);
   }
-  const Activation& activation = p.epilogue.activation;
-  mix(activation.kind);
-  mix(activation.layout);
-  for (double value : {activation.alpha, activation.limit, activation.up_offset}) {
-    mix(std::hash<double>{}(value));
+  for (const Activation* activation : {&p.epilogue.activation, &p.epilogue.gradient.activation}) {
+    mix(activation->kind);
+    mix(activation->layout);
+    for (double value : {activation->alpha, activation->limit, activation->up_offset}) {
+      mix(std::hash<double>{}(value));
+    }
   }
+  mix(p.epilogue.gradient.row_scale);
+  mix(p.epilogue.gradient.row_dot);
+  mix(p.epilogue.gradient.has_row_dot);
   mix(p.op);
   mix(p.device.kind);
   mix(p.device.index);

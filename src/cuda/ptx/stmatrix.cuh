@@ -22,4 +22,11 @@ __device__ __forceinline__ void stmatrix_x4_transposed(uint32_t address, const u
       : "memory");
 }
 
+// Two matrices; lanes 0 to 15 point at their rows.
+__device__ __forceinline__ void stmatrix_x2_transposed(uint32_t address, const uint32_t (&r)[2]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address),
+               "r"(r[0]), "r"(r[1])
+               : "memory");
+}
+
 }  // namespace cadre::ptx

@@ -36,5 +36,8 @@ Status launch_quantize(const cuda::Launch& launch, const plan::Problem& problem,
 Status launch_dequantize(const cuda::Launch& launch, const plan::Problem& problem,
                          const DequantizeArgs& args, const ColumnRoom& room);
 Status launch_amax(const cuda::Launch& launch, const plan::Problem& problem, const AmaxArgs& args);
+/// out[r], in f32, is the sum of parts [count][m] at r, ascending.
+Status launch_sum_parts(const cuda::Launch& launch, const float* parts, int64_t count,
+                        const TensorView& out);
 
 }  // namespace cadre::rows

@@ -311,6 +311,9 @@ class PortableFamily final : public cuda::KernelFamily {
     if (problem.epilogue.activates()) {
       return Status::unsupported("applies no activation in the epilogue");
     }
+    if (problem.epilogue.gradient.given()) {
+      return Status::unsupported("takes the gradient of an activation as a pass of its own");
+    }
     // The dims of grouped_gemm may be bounds alone: there
     // prepare_kernel.cu counts.
     const bool small = problem.compute == DType::kF64 || is_fp8(problem.lhs.dtype);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "cadre/activation.h"
 #include "cuda/group_inputs.h"
 #include "cuda/sm80/arguments.h"
 #include "cuda/sm80/group_entry.h"
@@ -44,6 +45,15 @@ struct ActivationArguments {
   bool writes_input = false;  ///< the pre-activation, through GmmArguments::input_maps
 };
 
+/// The gradient of an activation (core/activation_math.h). The sums are the gradient of the
+/// activation's results, EpilogueArguments::row_scale multiplies what was activated.
+struct GradientArguments {
+  Activation activation{};
+  bool writes_d_preact = false;  ///< through GmmArguments::input_maps
+  /// [16 features of out][m]: what each 16 features of a row add to its dot product; may be null.
+  float* dots = nullptr;
+};
+
 /// out[r] = row_scale[r] * (alpha_g * acc + bias_scale[r] * bias_g) + beta_g * C[r]; an absent
 /// vector leaves its factor out.
 struct EpilogueArguments {
@@ -63,6 +73,7 @@ struct EpilogueArguments {
   int64_t rhs_scale_group_stride = 0;
   void* const* rhs_scale_list = nullptr;
   ActivationArguments activation{};  ///< of kernels with one
+  GradientArguments gradient{};      ///< of kernels with that of one
 };
 
 /// Scales of FP8 operands for blocks of 128 of K; strides in elements.
@@ -90,6 +101,8 @@ struct GmmArguments {
   /// The pre-activation, ragged 4-D: all of it, or where they are half a row apart gates and up
   /// parts.
   CUtensorMap input_maps[2];
+  /// A saved pre-activation, laid out in the same way; then input_maps are those of its gradient.
+  CUtensorMap saved_maps[2];
   /// Lists: a map for each local group in device memory, instead of the one above.
   const CUtensorMap* weights_maps = nullptr;
   const CUtensorMap* out_maps = nullptr;

@@ -5,6 +5,7 @@
 
 #include "core/activation_math.h"
 #include "core/text.h"
+#include "cuda/rows/launchers.h"
 #include "cuda/sm90/families.h"
 #include "cuda/sm90/launch.h"
 #include "cuda/sm90/lists.h"
@@ -138,6 +139,39 @@ ActivationArguments activation_arguments(const Activation& activation) {
   return args;
 }
 
+/// Why the epilogue doesn't make the gradient of an activation; empty when it does. Nothing here
+/// may depend on the number of rows: a row's dot product would.
+std::string refuse_gradient(const plan::Problem& problem) {
+  const plan::ActivationGradientForm& gradient = problem.epilogue.gradient;
+  const plan::EpilogueForm& epilogue = problem.epilogue;
+  if (is_fp8(problem.lhs.dtype) || problem.out.dtype != problem.lhs.dtype ||
+      gradient.preact.dtype != problem.out.dtype) {
+    return "the gradient of an activation needs lhs, out and preact of one 16-bit type";
+  }
+  if (problem.n % 8 != 0) return "a gradient's activation must have a multiple of 8 columns";
+  if (epilogue.has_alpha || epilogue.has_beta || epilogue.bias.given() || epilogue.has_row_scale ||
+      epilogue.has_bias_scale) {
+    return "with the gradient of an activation there is nothing else in the epilogue";
+  }
+  if (problem.tail != Tail::kZero || problem.out.placement != Placement::kRows) {
+    return "the gradient of an activation needs out in rows and tail = zero";
+  }
+  if (gradient.row_scale == DType::kF64 || gradient.row_dot != DType::kF32) {
+    return "the gradient of an activation computes in f32 and writes row_dot in f32";
+  }
+  if (has_unread_list(problem)) return "rhs in a list on the device may be unaligned";
+  const int64_t columns = problem.n * gradient.activation.columns();
+  for (const plan::OperandLayout* layout : {&gradient.preact, &gradient.d_preact}) {
+    if (!layout->given()) continue;
+    const char* const name = layout == &gradient.preact ? "preact" : "d_preact";
+    if (layout->dtype != problem.out.dtype) return text(name, " must be of out's type");
+    if (layout->col_stride != 1) return text(name, ": rows aren't contiguous");
+    std::string reason = refuse_operand(name, *layout, {columns, layout->row_stride});
+    if (!reason.empty()) return reason;
+  }
+  return {};
+}
+
 /// What FP8 operands need beyond the others; empty when they have it.
 std::string refuse_fp8(const plan::Problem& problem) {
   const DType out = problem.out.dtype;
@@ -201,6 +235,7 @@ std::string refuse(const plan::Problem& problem) {
   if (reason.empty() && problem.epilogue.activates()) {
     reason = refuse_activation(problem, weights.transposed);
   }
+  if (reason.empty() && problem.epilogue.gradient.given()) reason = refuse_gradient(problem);
   if (reason.empty() && problem.epilogue.has_beta && problem.epilogue.c.given()) {
     if (problem.epilogue.c.dtype != problem.out.dtype) return "c must be of out's type";
     if (problem.epilogue.c.col_stride != 1) return "c: rows aren't contiguous";
@@ -217,7 +252,8 @@ GmmExtent extent_of(const plan::Problem& problem) {
           .average_rows = problem.average_rows,
           .output = {.is_f32 = problem.out.dtype == DType::kF32,
                      .has_c = problem.epilogue.has_beta,
-                     .activation = form_of(problem.epilogue.activation)},
+                     .activation = form_of(problem.epilogue.activation),
+                     .gradient_of = form_of(problem.epilogue.gradient.activation)},
           .sums = is_fp8(problem.lhs.dtype) ? GmmSums{true, promotion_of(problem)} : GmmSums{}};
 }
 
@@ -268,7 +304,12 @@ EpilogueArguments epilogue_arguments(const plan::Operands& operands, cuda::Carri
   return epilogue;
 }
 
-size_t own_scratch_bytes(const plan::Problem& problem) {
+/// Parts of rows' dot products, of 16 columns each.
+int64_t dot_parts(const plan::Problem& problem) {
+  return problem.epilogue.gradient.has_row_dot ? (problem.n + 15) / 16 : 0;
+}
+
+size_t list_scratch_bytes(const plan::Problem& problem) {
   int64_t lists = problem.rhs.placement == Placement::kList ? 1 : 0;
   if (problem.out.placement == Placement::kList) {
     lists += problem.epilogue.has_beta ? 2 : 1;
@@ -276,6 +317,30 @@ size_t own_scratch_bytes(const plan::Problem& problem) {
     lists += 1;
   }
   return gmm_scratch_bytes(lists, problem.num_local_groups);
+}
+
+size_t own_scratch_bytes(const plan::Problem& problem) {
+  return list_scratch_bytes(problem) +
+         static_cast<size_t>(dot_parts(problem) * problem.m) * sizeof(float);
+}
+
+/// The gradient of an activation: its own row_scale takes the place of the formula's, which is 1.
+void add_gradient(const cuda::Launch& launch, const plan::Problem& problem,
+                  const plan::Operands& operands, GmmCall* call) {
+  const plan::ActivationGradient& gradient = operands.epilogue.gradient;
+  GradientArguments& args = call->epilogue.gradient;
+  args.activation = gradient.activation;
+  args.writes_d_preact = gradient.d_preact.given();
+  if (dot_parts(problem) > 0) {
+    char* const scratch = static_cast<char*>(launch.workspace.scratch());
+    args.dots = reinterpret_cast<float*>(scratch + list_scratch_bytes(problem));
+  }
+  call->epilogue.row_scale = factor_vector(gradient.row_scale);
+  call->preactivation = gradient.preact.data;
+  call->preactivation_stride = problem.epilogue.gradient.preact.row_stride;
+  if (!args.writes_d_preact) return;
+  call->d_preactivation = gradient.d_preact.data;
+  call->d_preactivation_stride = problem.epilogue.gradient.d_preact.row_stride;
 }
 
 class GmmFamily final : public cuda::KernelFamily {
@@ -357,6 +422,7 @@ class GmmFamily final : public cuda::KernelFamily {
       call.preactivation = operands.epilogue.preactivation.data;
       call.preactivation_stride = problem.epilogue.preactivation.row_stride;
     }
+    if (problem.epilogue.gradient.given()) add_gradient(launch, problem, operands, &call);
     if (problem.epilogue.has_beta) {
       call.c = operands.epilogue.c.data;
       call.c_stride =
@@ -378,6 +444,10 @@ class GmmFamily final : public cuda::KernelFamily {
     GmmConfig chosen{.shape = static_cast<const GmmKernel*>(config.choice)->shape};
     chosen.ctas = gmm_ctas(extent_of(problem), chosen.shape, launch.sm_count);
     Status status = launch_gmm(launch, call, chosen);
+    if (status.ok() && dot_parts(problem) > 0) {
+      return rows::launch_sum_parts(launch, call.epilogue.gradient.dots, dot_parts(problem),
+                                    operands.epilogue.gradient.row_dot);
+    }
     if (!status.ok() || !has_unread_list(problem)) return status;
     return launch_fallback(launch, problem, operands, list_verdict(launch),
                            own_scratch_bytes(problem));

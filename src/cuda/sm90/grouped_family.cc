@@ -100,7 +100,7 @@ std::string refuse_gmm(const plan::Problem& problem) {
   const plan::EpilogueForm& epilogue = problem.epilogue;
   if (problem.lhs_scales.in_epilogue()) return "takes gmm with scales of blocks alone";
   if (epilogue.bias.given() || epilogue.has_row_scale || epilogue.has_bias_scale ||
-      epilogue.activates()) {
+      epilogue.activates() || epilogue.gradient.given()) {
     return "takes gmm without bias, factors of rows and activation";
   }
   if (problem.out.placement != Placement::kRows ||

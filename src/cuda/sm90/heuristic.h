@@ -14,6 +14,7 @@ struct GmmOutput {
   bool is_f32 = false;
   bool has_c = false;
   ActivationForm activation = ActivationForm::kNone;
+  ActivationForm gradient_of = ActivationForm::kNone;
 };
 
 /// What a call wants of the sums of FP8 operands.
@@ -55,7 +56,7 @@ constexpr bool takes_sums(GmmShapeKind shape, const GmmSums& sums) {
 constexpr bool takes_output(GmmShapeKind shape, const GmmOutput& output) {
   const ShapeFacts& facts = facts_of(shape);
   return (!output.is_f32 || facts.writes_f32) && (!output.has_c || facts.reads_c) &&
-         output.activation == facts.activation;
+         output.activation == facts.activation && output.gradient_of == facts.gradient_of;
 }
 
 /// One for each multiprocessor, fewer when there can't be that many tiles.
@@ -79,6 +80,17 @@ constexpr GmmShapeKind activated_shape(ActivationForm form) {
   }
 }
 
+constexpr GmmShapeKind gradient_shape(ActivationForm form) {
+  switch (form) {
+    case ActivationForm::kHalves:
+      return GmmShapeKind::kGradientHalves;
+    case ActivationForm::kPairs:
+      return GmmShapeKind::kGradientPairs;
+    default:
+      return GmmShapeKind::kGradientEach;
+  }
+}
+
 constexpr GmmConfig choose_gmm_config(const GmmExtent& extent, int sm_count) {
   // Measured on an H200: in turn wins by 3 to 6 % at K = 768 to 2880 and loses up to 3 % at 4096
   // and more (docs/kernels.md).
@@ -94,6 +106,9 @@ constexpr GmmConfig choose_gmm_config(const GmmExtent& extent, int sm_count) {
     } else {
       config.shape = extent.output.has_c ? GmmShapeKind::kTurnWithC : GmmShapeKind::kTurn;
     }
+  } else if (extent.output.gradient_of != ActivationForm::kNone) {
+    // Whatever the number of rows: the order of a row's dot product is this kernel's own.
+    config.shape = gradient_shape(extent.output.gradient_of);
   } else if (extent.output.activation != ActivationForm::kNone) {
     config.shape = activated_shape(extent.output.activation);
   } else if (few) {

@@ -19,7 +19,8 @@ template <typename Op>
 Instance<typename Op::Arguments> turn_instance() {
   return {.kernel = &turn_kernel<Op>,
           .shared_bytes = sizeof(TurnStorage<Op>),
-          .activation = Op::Traits::kActivation};
+          .activation = Op::Traits::kActivation,
+          .gradient_of = Op::Traits::kGradientOf};
 }
 
 template <typename T, ptx::Major kWeights, ActivationForm kForm>
@@ -53,6 +54,29 @@ template <typename T>
 GmmInstance gmm_instance_of(bool transposed_rhs, GmmShapeKind shape) {
   return transposed_rhs ? gmm_instance_of<T, ptx::Major::kK>(shape)
                         : gmm_instance_of<T, ptx::Major::kMN>(shape);
+}
+
+template <typename T, ptx::Major kWeights, ActivationForm kForm>
+GmmInstance gradient_instance() {
+  return turn_instance<GmmInTurn<GmmTraits<T, T, kWeights, GradientShape<kForm>>>>();
+}
+
+template <typename T, ptx::Major kWeights>
+GmmInstance gradient_instance_of(GmmShapeKind shape) {
+  switch (shape) {
+    case GmmShapeKind::kGradientHalves:
+      return gradient_instance<T, kWeights, ActivationForm::kHalves>();
+    case GmmShapeKind::kGradientPairs:
+      return gradient_instance<T, kWeights, ActivationForm::kPairs>();
+    default:
+      return gradient_instance<T, kWeights, ActivationForm::kEach>();
+  }
+}
+
+template <typename T>
+GmmInstance gradient_instance_of(bool transposed_rhs, GmmShapeKind shape) {
+  return transposed_rhs ? gradient_instance_of<T, ptx::Major::kK>(shape)
+                        : gradient_instance_of<T, ptx::Major::kMN>(shape);
 }
 
 // FP8: operands are K-major alone.

@@ -15,6 +15,7 @@ struct Instance {
   size_t shared_bytes = 0;
   bool streams = false;  ///< Traits::kStreams
   ActivationForm activation = ActivationForm::kNone;
+  ActivationForm gradient_of = ActivationForm::kNone;
 };
 using GmmInstance = Instance<GmmArguments>;
 using TgmmInstance = Instance<TgmmArguments>;
@@ -28,6 +29,9 @@ struct GroupedOrder {
 
 GmmInstance gmm_instance_bf16(bool transposed_rhs, GmmShapeKind shape);
 GmmInstance gmm_instance_f16(bool transposed_rhs, GmmShapeKind shape);
+// Shapes with the gradient of an activation.
+GmmInstance gradient_instance_bf16(bool transposed_rhs, GmmShapeKind shape);
+GmmInstance gradient_instance_f16(bool transposed_rhs, GmmShapeKind shape);
 // rhs [g, n, k]; named after lhs x rhs.
 GmmInstance gmm_instance_e4m3_e4m3(GmmShapeKind shape);
 GmmInstance gmm_instance_e4m3_e5m2(GmmShapeKind shape);

@@ -86,8 +86,11 @@ struct GmmCall {
   void* const* rhs_list = nullptr;
   void* const* out_list = nullptr;
   void* const* c_list = nullptr;
-  void* preactivation = nullptr;  ///< with epilogue.activation.writes_input: as wide as rhs
+  /// With epilogue.activation.writes_input, as wide as rhs; or that of epilogue.gradient.
+  void* preactivation = nullptr;
   int64_t preactivation_stride = 0;
+  void* d_preactivation = nullptr;  ///< with epilogue.gradient.writes_d_preact
+  int64_t d_preactivation_stride = 0;
   int64_t list_rows = INT32_MAX;  ///< rows that every matrix of the lists of out and C holds
   cuda::GroupInputs groups;
   bool zero_other_rows = true;

@@ -24,6 +24,7 @@ bool has_row_factors(const EpilogueArguments& e) {
 }
 
 GmmInstance instance_of(const GmmCall& call, GmmShapeKind shape) {
+  const bool differentiates = facts_of(shape).gradient_of != ActivationForm::kNone;
   switch (call.element) {
     case ElementKind::kE5M2:
       return gmm_instance_e5m2_e4m3(shape);
@@ -31,9 +32,11 @@ GmmInstance instance_of(const GmmCall& call, GmmShapeKind shape) {
       return call.rhs_element == ElementKind::kE5M2 ? gmm_instance_e4m3_e5m2(shape)
                                                     : gmm_instance_e4m3_e4m3(shape);
     case ElementKind::kF16:
-      return gmm_instance_f16(call.transposed_rhs, shape);
+      return differentiates ? gradient_instance_f16(call.transposed_rhs, shape)
+                            : gmm_instance_f16(call.transposed_rhs, shape);
     default:
-      return gmm_instance_bf16(call.transposed_rhs, shape);
+      return differentiates ? gradient_instance_bf16(call.transposed_rhs, shape)
+                            : gmm_instance_bf16(call.transposed_rhs, shape);
   }
 }
 
@@ -97,6 +100,19 @@ cuda::TensorMapSpec rows_spec(const GmmCall& call, const void* base, int64_t str
                           static_cast<uint64_t>(stride), {wide ? 32u : 64u, wide ? 32u : 64u});
 }
 
+/// A pre-activation, or its gradient: all of it, or gates and up parts that lie half a row apart.
+bool encode_input_maps(const GmmCall& call, ActivationForm form, const void* data, int64_t stride,
+                       CUtensorMap* maps) {
+  const bool halves = form == ActivationForm::kHalves;
+  const int64_t columns = call.n * (halves ? 1 : columns_of(form));
+  bool ok = true;
+  for (int part = 0; part < (halves ? 2 : 1); ++part) {
+    const char* base = static_cast<const char*>(data) + part * call.n * 2;
+    ok = ok && cuda::encode_tensor_map(rows_spec(call, base, stride, columns), &maps[part]);
+  }
+  return ok;
+}
+
 bool encode_maps(const GmmCall& call, const GmmInstance& instance, GmmArguments* args) {
   using cuda::encode_tensor_map;
   CUtensorMap tokens[4];
@@ -109,13 +125,16 @@ bool encode_maps(const GmmCall& call, const GmmInstance& instance, GmmArguments*
   const int64_t columns = std::max<int64_t>(args->whole_columns, 1);
   ok = ok && encode_tensor_map(rows_spec(call, out, call.out_stride, columns), &args->out_map);
   if (call.epilogue.activation.writes_input) {
-    const bool halves = instance.activation == ActivationForm::kHalves;
-    const int64_t columns_of_map = call.n * (halves ? 1 : columns_of(instance.activation));
-    for (int part = 0; part < (halves ? 2 : 1); ++part) {
-      const char* base = static_cast<const char*>(call.preactivation) + part * call.n * 2;
-      ok = ok && encode_tensor_map(rows_spec(call, base, call.preactivation_stride, columns_of_map),
-                                   &args->input_maps[part]);
-    }
+    ok = ok && encode_input_maps(call, instance.activation, call.preactivation,
+                                 call.preactivation_stride, args->input_maps);
+  }
+  if (instance.gradient_of != ActivationForm::kNone) {
+    ok = ok && encode_input_maps(call, instance.gradient_of, call.preactivation,
+                                 call.preactivation_stride, args->saved_maps);
+  }
+  if (call.epilogue.gradient.writes_d_preact) {
+    ok = ok && encode_input_maps(call, instance.gradient_of, call.d_preactivation,
+                                 call.d_preactivation_stride, args->input_maps);
   }
   if (call.epilogue.has_c) {
     const void* c = base_or_any(call.c, call.c_list);

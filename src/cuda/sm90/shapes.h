@@ -74,6 +74,7 @@ struct SharedShape : Registers {
   static constexpr int kRingSlots = 2;
   static constexpr bool kStreams = false;
   static constexpr ActivationForm kActivation = ActivationForm::kNone;
+  static constexpr ActivationForm kGradientOf = ActivationForm::kNone;
   static constexpr Promotion kPromotion = Promotion::kNone;
 };
 struct LargeShape : SharedShape {  // the fewest bytes into the multiprocessor: 3 x 56 KB
@@ -113,6 +114,7 @@ struct TurnShape : Registers {
   static constexpr int kSharers = 1;
   static constexpr bool kStreams = false;
   static constexpr ActivationForm kActivation = ActivationForm::kNone;
+  static constexpr ActivationForm kGradientOf = ActivationForm::kNone;
   static constexpr Promotion kPromotion = Promotion::kNone;
   static constexpr int kBlocks = 2;
   static constexpr int kWidth = 192;
@@ -134,6 +136,12 @@ struct TurnShapeWithC : TurnShape {
 template <ActivationForm kForm>
 struct ActivatedShape : TurnShape {
   static constexpr ActivationForm kActivation = kForm;
+  static constexpr bool kWritesF32 = false;
+};
+// With the gradient of an activation: its input comes in as C does, and leaves as its gradient.
+template <ActivationForm kForm>
+struct GradientShape : TurnShapeWithC {
+  static constexpr ActivationForm kGradientOf = kForm;
   static constexpr bool kWritesF32 = false;
 };
 // Both warpgroups work on one tile, a block each, and hide the additions of sums behind products of
@@ -173,13 +181,15 @@ struct ShapeFacts {
   bool reads_c;
   bool writes_f32;
   ActivationForm activation;
+  ActivationForm gradient_of;  ///< an activation whose gradient it makes
   Promotion promotion;
   bool takes_fp8;  ///< and then, with a promotion, nothing else
 };
 /// The kernel whose warpgroups take turns, without an activation.
 template <typename Shape>
 inline constexpr bool kTakesFp8 =
-    std::is_base_of_v<TurnShape, Shape>&& Shape::kActivation == ActivationForm::kNone;
+    std::is_base_of_v<TurnShape, Shape>&& Shape::kActivation ==
+    ActivationForm::kNone&& Shape::kGradientOf == ActivationForm::kNone;
 template <typename Shape>
 constexpr ShapeFacts facts_of(std::string_view name) {
   return {.name = name,
@@ -189,6 +199,7 @@ constexpr ShapeFacts facts_of(std::string_view name) {
           .reads_c = Shape::kReadsC,
           .writes_f32 = Shape::kWritesF32,
           .activation = Shape::kActivation,
+          .gradient_of = Shape::kGradientOf,
           .promotion = Shape::kPromotion,
           .takes_fp8 = kTakesFp8<Shape>};
 }
@@ -205,11 +216,14 @@ enum class GmmShapeKind : int {
   kPromoted,
   kPromotedNarrow,
   kBlocks,
-  kBlocksNarrow
+  kBlocksNarrow,
+  kGradientHalves,
+  kGradientPairs,
+  kGradientEach
 };
 
 /// By GmmShapeKind.
-inline constexpr std::array<ShapeFacts, 12> kGmmShapes = {
+inline constexpr std::array<ShapeFacts, 15> kGmmShapes = {
     facts_of<LargeShape>("sm90/gmm_192x256"),
     facts_of<TurnShape>("sm90/gmm_192x128"),
     facts_of<TurnShapeWithC>("sm90/gmm_192x128_c"),
@@ -221,7 +235,10 @@ inline constexpr std::array<ShapeFacts, 12> kGmmShapes = {
     facts_of<PromotedShape<Promotion::kSums>>("sm90/gmm_192x128_promoted"),
     facts_of<NarrowPromotedShape<Promotion::kSums>>("sm90/gmm_64x128_promoted"),
     facts_of<PromotedShape<Promotion::kScaled>>("sm90/gmm_192x128_blocks"),
-    facts_of<NarrowPromotedShape<Promotion::kScaled>>("sm90/gmm_64x128_blocks")};
+    facts_of<NarrowPromotedShape<Promotion::kScaled>>("sm90/gmm_64x128_blocks"),
+    facts_of<GradientShape<ActivationForm::kHalves>>("sm90/gmm_192x128_d_gated"),
+    facts_of<GradientShape<ActivationForm::kPairs>>("sm90/gmm_192x128_d_interleaved"),
+    facts_of<GradientShape<ActivationForm::kEach>>("sm90/gmm_192x128_d_activated")};
 
 constexpr const ShapeFacts& facts_of(GmmShapeKind kind) {
   return kGmmShapes[static_cast<size_t>(kind)];

@@ -13,6 +13,7 @@
 #include "cuda/sm90/arguments.h"
 #include "cuda/sm90/epilogue/activated_chunks.cuh"
 #include "cuda/sm90/epilogue/gmm_chunks.cuh"
+#include "cuda/sm90/epilogue/gradient_chunks.cuh"
 #include "cuda/sm90/epilogue/tgmm_chunks.cuh"
 #include "cuda/sm90/mma/k_loop.cuh"
 #include "cuda/sm90/mma/promoted_loop.cuh"
@@ -69,7 +70,10 @@ struct GmmInTurn : Traits_ {
   using Arguments = GmmArguments;
   using Tile = sm90::Tile;
   static constexpr bool kActivates = Traits::kActivation != ActivationForm::kNone;
-  using Chunks = std::conditional_t<kActivates, ActivatedChunks<Traits::kActivation>, GmmChunks>;
+  static constexpr bool kDifferentiates = Traits::kGradientOf != ActivationForm::kNone;
+  using Chunks = std::conditional_t<
+      kActivates, ActivatedChunks<Traits::kActivation>,
+      std::conditional_t<kDifferentiates, GradientChunks<Traits::kGradientOf>, GmmChunks>>;
   template <typename Storage>
   using Source = GmmSource<Traits, Storage>;
   using StageScales = TokenScales<Traits>;
@@ -131,6 +135,8 @@ struct GmmInTurn : Traits_ {
       ptx::mbarrier_wait(ptx::shared_address(&shared.inputs.full[slot]), cursor.parity());
     if constexpr (kActivates) {
       finish_activated_tile<Traits>(shared, args, tile, shared.inputs.tiles[slot], chunks, acc);
+    } else if constexpr (kDifferentiates) {
+      finish_gradient_tile<Traits>(shared, args, tile, shared.inputs.tiles[slot], chunks, acc);
     } else {
       finish_gmm_tile<Traits>(shared, args, place, tile, shared.inputs.tiles[slot], chunks, acc);
     }
