@@ -11,6 +11,7 @@ copy's bandwidth.
 
 import ctypes
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -179,7 +180,8 @@ def main():
                                 "us": took, "tb_per_s": rate, "share_of_copy": share})
                 del cases, first, half, pairs, arguments
     if len(sys.argv) > 2:
-        Path(sys.argv[2]).write_text(json.dumps(results, indent=1) + "\n")
+        head = {"command": shlex.join(["python", *sys.argv]), "device": torch.cuda.get_device_name(), "torch": torch.__version__}
+        Path(sys.argv[2]).write_text(json.dumps({**head, "rows": results}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

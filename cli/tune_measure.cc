@@ -56,8 +56,11 @@ Status Tuner::make(Device device, double seconds_of_candidate, std::unique_ptr<T
   auto made = std::make_unique<Tuner>();
   made->device_ = device;
   made->seconds_ = seconds_of_candidate;
-  // What was measured before must not decide what is measured now.
-  made->context_ = std::make_unique<Context>(ContextOptions{.tuned = false});
+  // What was measured before must not decide what is measured now. The backend is named, since the
+  // benchmark puts one of portable kernels alone in front of the others.
+  const bool on_gpu = device.kind == DeviceKind::kCuda;
+  made->context_ = std::make_unique<Context>(
+      ContextOptions{.backend = on_gpu ? "cuda" : "", .tuned = false});
   if (!made->context_->status().ok()) return made->context_->status();
   if (device.kind == DeviceKind::kCuda) {
     if (Status status = bench::CudaRunner::make(&made->runner_); !status.ok()) return status;

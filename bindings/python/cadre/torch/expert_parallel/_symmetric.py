@@ -137,6 +137,8 @@ class SymmetricMemory(Unread):
 
         if device.type != "cuda":
             raise wrong_value(self.op, "x.device", device, "cuda: symmetric memory is a GPU's")
+        if self.ranks < 2:
+            raise wrong_value(self.op, "group", "1 rank", "2 or more: torch's symmetric memory takes no group of one")
         if symmetric.get_backend(device) != "NVSHMEM":
             symmetric.set_backend("NVSHMEM")  # the only one that has these operators; torch refuses it after the first tensor
         tensor = symmetric.empty(shape, dtype=dtype, device=device)
