@@ -236,8 +236,9 @@ def test_checkpoint_and_scan(recipe):
     x, sizes = x[:, :K], jnp.array(SIZES)
     two = jnp.stack([w[:, :70], w[:, 5:75]])
 
-    def layer(x, w):
-        return jnp.concatenate([jnp.tanh(cj.gmm(x, w, sizes, True, recipe=recipe))] * 2, axis=1), None
+    def layer(x, w):  # exact between the products: a tanh that differs in its last bit moves codes of the next one
+        y = cj.gmm(x, w, sizes, True, recipe=recipe)
+        return jnp.concatenate([jnp.maximum(y, y / 8)] * 2, axis=1), None
 
     loops = {
         "unrolled": lambda x, two: layer(layer(x, two[0])[0], two[1])[0],
