@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = (3, 10)
-PAGES = ("README.md", "docs/numpy.md", "docs/jax.md")
+PAGES = ("README.md", "docs/numpy.md", "docs/jax.md", "docs/jax-fp8.md")
 
 
 def version(python):

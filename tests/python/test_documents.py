@@ -1,4 +1,4 @@
-"""The Python blocks of the README, docs/numpy.md and docs/jax.md run as they are printed; the README's figures are those of the
+"""The Python blocks of the README, docs/numpy.md and docs/jax*.md run as they are printed; the README's figures are those of the
 committed results, and its commands those that made them."""
 
 import importlib.util
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/jax.md", "docs/numpy.md")
+PAGES = ("README.md", "docs/jax.md", "docs/jax-fp8.md", "docs/numpy.md")
 BLOCKS = [
     pytest.param(textwrap.dedent(code), id=f"{page}-{number}")
     for page in PAGES
