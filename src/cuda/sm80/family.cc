@@ -308,11 +308,8 @@ class PortableFamily final : public cuda::KernelFamily {
       return Status::unsupported(text("needs compute capability 8.0, ", device.name, " has ",
                                       device.major, ".", device.minor));
     }
-    if (problem.epilogue.activates()) {
+    if (problem.epilogue.activates() || problem.epilogue.gradient.given()) {
       return Status::unsupported("applies no activation in the epilogue");
-    }
-    if (problem.epilogue.gradient.given()) {
-      return Status::unsupported("takes the gradient of an activation as a pass of its own");
     }
     // The dims of grouped_gemm may be bounds alone: there
     // prepare_kernel.cu counts.
