@@ -59,8 +59,8 @@ Status Tuner::make(Device device, double seconds_of_candidate, std::unique_ptr<T
   // What was measured before must not decide what is measured now. The backend is named, since the
   // benchmark puts one of portable kernels alone in front of the others.
   const bool on_gpu = device.kind == DeviceKind::kCuda;
-  made->context_ = std::make_unique<Context>(
-      ContextOptions{.backend = on_gpu ? "cuda" : "", .tuned = false});
+  made->context_ =
+      std::make_unique<Context>(ContextOptions{.backend = on_gpu ? "cuda" : "", .tuned = false});
   if (!made->context_->status().ok()) return made->context_->status();
   if (device.kind == DeviceKind::kCuda) {
     if (Status status = bench::CudaRunner::make(&made->runner_); !status.ok()) return status;
