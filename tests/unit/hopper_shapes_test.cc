@@ -15,7 +15,10 @@ void expect_name_says_tile(const ShapeFacts& facts, std::string_view op) {
   const std::string tile = std::to_string(is_gmm ? facts.width : facts.rows_a) + "x" +
                            std::to_string(is_gmm ? facts.rows_a : facts.width);
   constexpr std::string_view kSuffixes[] = {"", "_gated", "_interleaved", "_activated"};
-  const std::string suffix(kSuffixes[static_cast<size_t>(facts.activation)]);
+  const bool differentiates = facts.gradient_of != ActivationForm::kNone;
+  const ActivationForm form = differentiates ? facts.gradient_of : facts.activation;
+  const std::string suffix =
+      std::string(differentiates ? "_d" : "") + std::string(kSuffixes[static_cast<size_t>(form)]);
   constexpr std::string_view kPromotions[] = {"", "_promoted", "_blocks"};
   const std::string promotion(kPromotions[static_cast<size_t>(facts.promotion)]);
   const std::string begin = "sm90/" + std::string(op) + "_" + tile + suffix + promotion;
@@ -54,6 +57,24 @@ TEST(HopperShapes, ChosenOneTakesTheOutputOnAtMostEverySm) {
           }
         }
       }
+    }
+  }
+}
+
+// A row's dot product is added up in this kernel's order.
+TEST(HopperShapes, AGradientsKernelDependsOnNoNumberOfRows) {
+  for (const ActivationForm form :
+       {ActivationForm::kHalves, ActivationForm::kPairs, ActivationForm::kEach}) {
+    for (const int64_t rows : {1, 48, 49, 320, 4096}) {
+      const GmmExtent extent = {.m = rows * 8,
+                                .n = 200,
+                                .k = 4096,
+                                .num_groups = 8,
+                                .average_rows = rows,
+                                .output = {.gradient_of = form}};
+      const GmmConfig config = choose_gmm_config(extent, 132);
+      EXPECT_EQ(facts_of(config.shape).gradient_of, form) << "rows " << rows;
+      EXPECT_TRUE(takes_output(config.shape, extent.output));
     }
   }
 }
