@@ -17,10 +17,10 @@ struct DequantizeArguments {
   int64_t stripes;
 };
 
-/// A thread's codes: words of four columns for each row, or transposed of eight rows for each
-/// column.
+/// A thread's codes: of eight columns for each row, or transposed of eight rows for each column.
 struct TileCodes {
-  uint32_t words[kRows];
+  uint2 words[kRows];
+  static_assert(kRows == kColumns);
 
   /// Through shared memory: memory has them a column at a time.
   __device__ __forceinline__ void load_transposed(const DequantizeArguments& args, const Band& band,
@@ -30,19 +30,15 @@ struct TileCodes {
     const CodeView& codes = args.codes;
     const uint8_t* const first = codes.at(band, from.row(), first_col + from.first);
 #pragma unroll
-    for (int step = 0; step < kTileColumns / 32; ++step) {
+    for (int step = 0; step < from.kSteps; ++step) {
       if (first_col + from.col(step) >= args.width || from.row() >= band.rows) continue;
       memory.at(from.row_block, from.col(step)) =
-          load_codes<uint2>(first + step * 32 * codes.col_stride, codes.row_stride,
-                            band.rows - from.row(), codes.words);
+          load_codes(first + step * from.kStep * codes.col_stride, codes.row_stride,
+                     band.rows - from.row(), codes.words);
     }
     __syncthreads();
 #pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
-      const uint2 word = memory.at(place.row_block, place.col(j));
-      words[2 * j] = word.x;
-      words[2 * j + 1] = word.y;
-    }
+    for (int j = 0; j < kColumns; ++j) words[j] = memory.at(place.row_block, place.col(j));
   }
   __device__ __forceinline__ void load_rows(const DequantizeArguments& args, const Band& band,
                                             const TilePlace& place, int64_t first_col) {
@@ -52,28 +48,28 @@ struct TileCodes {
     const uint8_t* const from = codes.at(band, place.row(0), col);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      words[i] = 0;
+      words[i] = {};
       if (place.row(i) >= band.rows) continue;
-      words[i] =
-          load_codes<uint32_t>(from + i * codes.row_stride, codes.col_stride, count, codes.words);
+      words[i] = load_codes(from + i * codes.row_stride, codes.col_stride, count, codes.words);
     }
   }
 
   /// Of a row's columns.
   template <typename Type>
   __device__ __forceinline__ void widen(int i, float (&values)[kColumns]) const {
-    const float2 low = values_of<Type>(words[i]);
-    const float2 high = values_of<Type>(words[i] >> 16);
-    values[0] = low.x;
-    values[1] = low.y;
-    values[2] = high.x;
-    values[3] = high.y;
+#pragma unroll
+    for (int j = 0; j < kColumns; j += 2) {
+      const float2 pair = values_of<Type>((j < 4 ? words[i].x : words[i].y) >> j % 4 * 8);
+      values[j] = pair.x;
+      values[j + 1] = pair.y;
+    }
   }
   template <typename Type>
   __device__ __forceinline__ void widen_transposed(int i, float (&values)[kColumns]) const {
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
-      const float2 pair = values_of<Type>(words[2 * j + i / 4] >> i % 4 / 2 * 16);
+      const uint32_t four = i < 4 ? words[j].x : words[j].y;
+      const float2 pair = values_of<Type>(four >> i % 4 / 2 * 16);
       values[j] = i % 2 == 0 ? pair.x : pair.y;
     }
   }
@@ -82,22 +78,12 @@ struct TileCodes {
 template <typename Out>
 __device__ __forceinline__ void store_row(const RowView& out, int64_t row, int64_t col, int count,
                                           const float (&values)[kColumns]) {
-  RawColumns<Out> raw;
-#pragma unroll
-  for (int j = 0; j < kColumns; ++j) raw.values[j] = sm80::narrow<Out>(values[j]);
   Out* const to = reinterpret_cast<Out*>(out.data) + row * out.row_stride + col * out.col_stride;
-  if (out.vectors && count >= kColumns) {
-    *reinterpret_cast<RawColumns<Out>*>(to) = raw;
-    return;
-  }
-#pragma unroll
-  for (int j = 0; j < kColumns; ++j) {
-    if (j < count) to[j * out.col_stride] = raw.values[j];
-  }
+  sm80::store_run(to, out.col_stride, count, out.vectors, values);
 }
 
 template <typename Type, typename Out>
-__global__ void __launch_bounds__(kTileThreads, 2)
+__global__ void __launch_bounds__(kTileThreads, 4)
     dequantize_kernel(const __grid_constant__ DequantizeArguments args) {
   __shared__ TransposedCodes memory;
   ptx::follow_grid();

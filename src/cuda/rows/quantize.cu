@@ -3,121 +3,70 @@
 // first, raised in place by a pass over the tiles before, then turned into scales.
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/rows/launchers.h"
-#include "cuda/rows/quantize_values.cuh"
+#include "cuda/rows/quantize_load.cuh"
+#include "cuda/rows/quantize_scales.cuh"
 
 namespace cadre::rows {
 namespace {
 
-struct TileMemory {
-  TransposedCodes codes;
-  float amaxes[kTileWarps][kTileColumns];  ///< of the columns of each warp's rows
-  float inverses[4][kTileColumns];         ///< by block of 32 rows (mx) or once
-  uint32_t amax_of_tile;
-};
-
-/// The largest of the whole tile, by all threads.
-__device__ __forceinline__ float largest_of_tile(TileMemory& memory, const ColumnAmaxes& amaxes) {
-  if (threadIdx.x == 0) memory.amax_of_tile = 0;
-  __syncthreads();
-  const float largest = largest_of_lanes(amaxes.largest());
-  if (threadIdx.x % 32 == 0) atomicMax(&memory.amax_of_tile, std::bit_cast<uint32_t>(largest));
-  __syncthreads();
-  return std::bit_cast<float>(memory.amax_of_tile);
+/// f(Type{}, finite) with E4M3 or E5M2. `finite` is a constant in it where the registers allow
+/// twice the code: not of values in f32.
+template <typename T, typename F>
+__device__ __forceinline__ void with_codes(DType dtype, bool finite, F f) {
+  with_fp8(dtype, [&]<typename Type>(Type type) {
+    if constexpr (sizeof(T) == 2) {
+      with_constant(finite, [&](auto known) { f(type, known); });
+    } else {
+      f(type, finite);
+    }
+  });
 }
 
-/// 1 / scale of the row that row_of_lane() names, whose scale this lane makes or reads.
-__device__ __forceinline__ float row_inverse(const QuantizeArguments& args, const Band& band,
-                                             const TilePlace& place, int64_t first_col,
-                                             float amax_of_tile, const TileValues& values,
-                                             bool finite) {
-  const Copy& copy = args.rows;
-  const bool mx = args.mode == ScaleMode::kMx;
-  const bool made_here = mx || args.mode == ScaleMode::kBlock128;
-  const float amax =
-      made_here && !args.square ? largest_of_rows(values, finite, !mx) : amax_of_tile;
-  // The first column of the block that the lanes share.
-  const int64_t col = first_col + (mx ? place.col() / 32 * 32 : 0);
-  const int row = place.row(row_of_lane());
-  if (row >= band.rows || col >= args.width) return 1;
-  const int64_t at = copy.scales.index(band, row, col);
-  if (!made_here) return 1 / copy.scales.at(at);
-  const float scale = band.group < 0 ? copy.make.of_tail() : copy.make.of(amax);
-  // One of the lanes that share it; of a square one thread of all.
-  const uint32_t others = args.square ? threadIdx.x : threadIdx.x % (mx ? 8 : 32) / 8;
-  if (others == 0) copy.scales.set(at, scale);
-  return 1 / scale;
-}
-
+template <typename T>
 __device__ __forceinline__ void write_rows(const QuantizeArguments& args, const Band& band,
                                            const TilePlace& place, int64_t first_col,
-                                           const TileValues& values, bool finite, float inverse) {
+                                           const TileValues<T>& values, bool finite,
+                                           const TwoRows& inverses) {
   const CodeView& codes = args.rows.codes;
   const int64_t col = first_col + place.col();
   const int count = static_cast<int>(min(args.width - col, int64_t{kColumns}));
   uint8_t* const to = codes.at(band, place.row(0), col);
-  with_fp8(codes.dtype, [&]<typename Type>(Type) {
+  with_codes<T>(codes.dtype, __all_sync(0xffffffffu, finite), [&]<typename Type>(Type, auto known) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const float of = of_row(inverse, i);
+      const float inverse = inverses.row(i);
       float scaled[kColumns];
 #pragma unroll
-      for (int j = 0; j < kColumns; ++j) scaled[j] = product(values[i][j], of);
+      for (int j = 0; j < kColumns; ++j) scaled[j] = product(values.at(i, j), inverse);
       if (place.row(i) < band.rows) {
         store_codes(to + i * codes.row_stride, codes.col_stride, count, codes.words,
-                    codes_of<Type>(scaled, finite));
+                    codes_of<Type>(scaled, known));
       }
     }
   });
 }
 
-/// The scales of the columns, and their inverses in shared memory.
-__device__ __forceinline__ void make_column_inverses(const QuantizeArguments& args,
-                                                     const Band& band, int64_t first_col,
-                                                     float amax_of_tile, TileMemory& memory) {
-  const Copy& copy = args.columns;
-  const bool mx = args.mode == ScaleMode::kMx;
-  const bool made_here = mx || args.mode == ScaleMode::kBlock128;
-  const int q = static_cast<int>(threadIdx.x) / kTileColumns;  // a block of rows
-  const int col = static_cast<int>(threadIdx.x) % kTileColumns;
-  const int block = mx ? 32 : static_cast<int>(kBandRows);
-  if (q * block >= band.rows || first_col + col >= args.width) return;
-  const int64_t at = copy.scales.index(band, q * block, first_col + col);
-  float scale = 0;
-  if (made_here) {
-    float amax = amax_of_tile;
-    if (!args.square) {
-      amax = 0;
-      const int warps = block / kRows;
-      for (int i = 0; i < warps; ++i) amax = fmaxf(amax, memory.amaxes[q * warps + i][col]);
-    }
-    scale = copy.make.of(amax);
-    if (!args.square || threadIdx.x == 0) copy.scales.set(at, scale);
-  } else {
-    scale = copy.scales.at(at);
-  }
-  memory.inverses[q][col] = 1 / scale;
-}
-
 /// Codes of the transposed copy go through shared memory and leave it a column at a time.
+template <typename T>
 __device__ __forceinline__ void write_columns(const QuantizeArguments& args, const Band& band,
                                               const TilePlace& place, int64_t first_col,
-                                              const TileValues& values, bool finite,
-                                              TileMemory& memory) {
+                                              const TileValues<T>& values, bool finite,
+                                              TileMemory<T>& memory) {
   const CodeView& codes = args.columns.codes;
   const int q = args.mode == ScaleMode::kMx ? place.row(0) / 32 : 0;
-  with_fp8(codes.dtype, [&]<typename Type>(Type) {
+  with_codes<T>(codes.dtype, finite, [&]<typename Type>(Type, auto known) {
 #pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
-      const float inverse = memory.inverses[q][place.col(j)];
-      float upper[4];
-      float lower[4];
+    for (int half = 0; half < 2; ++half) {
+      const float4 four = memory.inverses[q][half][place.col_block];
+      const float inverses[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        upper[i] = product(values[i][j], inverse);
-        lower[i] = product(values[i + 4][j], inverse);
+      for (int j = 0; j < 4; ++j) {
+        const int col = 4 * half + j;
+        float scaled[kRows];
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) scaled[i] = product(values.at(i, col), inverses[j]);
+        memory.codes.at(place.row_block, place.col(col)) = codes_of<Type>(scaled, known);
       }
-      memory.codes.at(place.row_block, place.col(j)) = {codes_of<Type>(upper, finite),
-                                                        codes_of<Type>(lower, finite)};
     }
   });
   __syncthreads();
@@ -126,57 +75,32 @@ __device__ __forceinline__ void write_columns(const QuantizeArguments& args, con
   if (to.row() >= rows) return;
   uint8_t* const first = codes.at(band, to.row(), first_col + to.first);
 #pragma unroll
-  for (int step = 0; step < kTileColumns / 32; ++step) {
+  for (int step = 0; step < to.kSteps; ++step) {
     if (first_col + to.col(step) >= args.width) return;
     uint2 word = memory.codes.at(to.row_block, to.col(step));
     // Rows behind the last have no scale, in a block of 32 that has none.
     if (to.row() >= band.rows) word = {0, 0};
-    store_codes(first + step * 32 * codes.col_stride, codes.row_stride, rows - to.row(),
+    store_codes(first + step * to.kStep * codes.col_stride, codes.row_stride, rows - to.row(),
                 codes.words, word);
   }
 }
 
-/// The pass before: every amax that a tile has a part of.
-__device__ __forceinline__ void raise_amaxes(const QuantizeArguments& args, const Band& band,
-                                             const TilePlace& place, int64_t first_col,
-                                             const TileValues& values, const ColumnAmaxes& amaxes,
-                                             TileMemory& memory) {
-  if (args.mode == ScaleMode::kTensor) {
-    const float largest = largest_of_tile(memory, amaxes);
-    if (threadIdx.x == 0) {
-      for (const Copy* copy : {&args.rows, &args.columns}) {
-        if (copy->given()) copy->scales.raise(copy->scales.index(band, 0, 0), largest);
-      }
-    }
-    return;
-  }
-  if (args.rows.given()) {
-    const float amax = largest_of_rows(values, amaxes.finite, true);
-    const int row = place.row(row_of_lane());
-    if (place.col_block < kRows && row < band.rows) {
-      args.rows.scales.raise(args.rows.scales.index(band, row, 0), amax);
-    }
-  }
-  if (!args.columns.given()) return;
-  __syncthreads();  // the warps' amaxes are there
-  const int col = static_cast<int>(threadIdx.x);
-  if (col >= kTileColumns || first_col + col >= args.width) return;
-  float amax = 0;
-  for (const auto& of_warp : memory.amaxes) amax = fmaxf(amax, of_warp[col]);
-  args.columns.scales.raise(args.columns.scales.index(band, 0, first_col + col), amax);
-}
-
-/// Two blocks fit a multiprocessor, but for what converts to FP8 where no instruction does.
+/// How many blocks fit a multiprocessor: what is computed is held in f32, in twice the registers,
+/// and where no instruction converts to FP8, that takes them.
+template <typename Held>
+constexpr int kBlocks = (sizeof(Held) == 2 ? 2 : 1) *
 #if __CUDA_ARCH__ >= 890
-constexpr int kBlocks = 2;
+                        2;
 #else
-constexpr int kBlocks = 1;
+                        1;
 #endif
 
-template <typename T, bool kActivated>
-__global__ void __launch_bounds__(kTileThreads, kActivated ? 1 : kBlocks)
+/// `kComputed`: of activations, or of rows times their scales; else of x as it is.
+template <typename T, bool kComputed>
+__global__ void __launch_bounds__(kTileThreads, kBlocks<std::conditional_t<kComputed, float, T>>)
     quantize_kernel(const __grid_constant__ QuantizeArguments args) {
-  __shared__ TileMemory memory;
+  using Held = std::conditional_t<kComputed, float, T>;
+  __shared__ TileMemory<Held> memory;
   ptx::follow_grid();
   const TilePlace place;
   const Band band = band_of_block(args.bands);
@@ -187,13 +111,21 @@ __global__ void __launch_bounds__(kTileThreads, kActivated ? 1 : kBlocks)
   const bool columns = args.columns.given() && !tail;
 
   // The elements, and what the other threads need to know of them.
-  TileValues values;
-  load_values<T, kActivated>(args, band, place, first_col, values);
-  const ColumnAmaxes amaxes(values);
+  TileValues<Held> values;
+  if constexpr (kComputed) {
+    load_computed<T>(args, band, place, first_col, values);
+  } else {
+    load_values<T>(args, band, place, first_col, values);
+  }
+  const ColumnAmaxes<Held> amaxes(values);
   const bool finite = amaxes.finite;
   if (columns && !args.square && args.mode != ScaleMode::kTensor) {
-    *reinterpret_cast<float4*>(&memory.amaxes[place.row_block][place.col()]) = {
-        amaxes.of[0], amaxes.of[1], amaxes.of[2], amaxes.of[3]};
+    constexpr int kWords = TileValues<Held>::kWords;
+#pragma unroll
+    for (int w = 0; w < kWords; w += 4) {
+      *reinterpret_cast<uint4*>(&memory.amaxes[place.row_block][place.col_block * kWords + w]) = {
+          amaxes.words[w], amaxes.words[w + 1], amaxes.words[w + 2], amaxes.words[w + 3]};
+    }
   }
   if (args.amaxes_alone) {
     raise_amaxes(args, band, place, first_col, values, amaxes, memory);
@@ -201,13 +133,14 @@ __global__ void __launch_bounds__(kTileThreads, kActivated ? 1 : kBlocks)
   }
   const float amax_of_tile = args.square ? largest_of_tile(memory, amaxes) : 0.0f;
   if (args.rows.given()) {
-    const float inverse = row_inverse(args, band, place, first_col, amax_of_tile, values, finite);
+    const TwoRows inverses =
+        row_inverses(args, band, place, first_col, amax_of_tile, values, finite);
     if (args.rows.codes.data != nullptr) {
-      write_rows(args, band, place, first_col, values, finite, inverse);
+      write_rows(args, band, place, first_col, values, finite, inverses);
     }
   }
   if (columns) {
-    __syncthreads();  // the warps' amaxes are there
+    __syncthreads();  // the amaxes of all blocks of rows are there
     make_column_inverses(args, band, first_col, amax_of_tile, memory);
     __syncthreads();
     write_columns(args, band, place, first_col, values, finite, memory);
@@ -261,9 +194,10 @@ Status launch_plane(const cuda::Launch& launch, const ScaledTensor& tensor, cons
 
 template <typename T>
 Status launch_tiles_of(const cuda::Launch& launch, const QuantizeArguments& args) {
-  const bool activated = args.activation.kind != ActivationKind::kNone;
+  const bool computed =
+      args.activation.kind != ActivationKind::kNone || args.row_scale.data != nullptr;
   return launch_tiles(launch, "sm80/quantize",
-                      activated ? &quantize_kernel<T, true> : &quantize_kernel<T, false>, args);
+                      computed ? &quantize_kernel<T, true> : &quantize_kernel<T, false>, args);
 }
 
 Status launch_tiles(const cuda::Launch& launch, DType dtype, const QuantizeArguments& args) {

@@ -1,6 +1,6 @@
-// A tile of 128 rows and 128 columns, as quantize and dequantize see it: a warp has eight rows, a
-// thread four columns of them. Addresses of codes and scales, and the way of a transposed tile
-// through shared memory.
+// A tile of 128 rows and 128 columns, as quantize and dequantize see it: half a warp has eight
+// rows, a thread eight columns of them. Addresses of codes and scales, and the way of a transposed
+// tile through shared memory.
 #pragma once
 
 #include "core/fp8_scale.h"
@@ -11,13 +11,15 @@
 
 namespace cadre::rows {
 
-inline constexpr int kTileThreads = 512;
-inline constexpr int kTileWarps = kTileThreads / 32;
+inline constexpr int kTileThreads = 256;
 inline constexpr int kTileColumns = 128;
 /// Of a thread.
 inline constexpr int kRows = 8;
-inline constexpr int kColumns = 4;
-static_assert(kTileWarps * kRows == kBandRows && 32 * kColumns == kTileColumns);
+inline constexpr int kColumns = kRun;
+/// Threads side by side, and blocks of rows.
+inline constexpr int kLanes = 16;
+inline constexpr int kRowBlocks = kTileThreads / kLanes;
+static_assert(kRowBlocks * kRows == kBandRows && kLanes * kColumns == kTileColumns);
 
 /// Codes of one arrangement, by row and column of the source. Rows are counted as Band::row, or
 /// for a column-wise copy as Band::column.
@@ -41,7 +43,7 @@ struct CodeView {
                   .in_columns = tensor.columns};
     const auto address = reinterpret_cast<uintptr_t>(tensor.data);
     const auto strides = static_cast<uintptr_t>(view.group_stride | view.row_stride);
-    view.words = view.col_stride == 1 && (address | strides) % (transposed ? kRows : kColumns) == 0;
+    view.words = view.col_stride == 1 && (address | strides) % sizeof(uint2) == 0;
     if (transposed) std::swap(view.row_stride, view.col_stride);
     return view;
   }
@@ -110,32 +112,34 @@ struct ScaleRefs {
 };
 
 /// The codes of a tile, transposed: a word has eight rows of a column. Words change places so that
-/// both directions have their own banks: of column c, row block r lies at r ^ c / 4.
+/// both directions have their own banks: of column c, row block r lies at r ^ c / 8.
 struct TransposedCodes {
-  uint2 words[kTileColumns][kTileWarps];
+  uint2 words[kTileColumns][kRowBlocks];
 
   __device__ __forceinline__ uint2& at(int row_block, int col) {
-    return words[col][row_block ^ col / kColumns % kTileWarps];
+    return words[col][row_block ^ col / kColumns];
   }
 };
 
 /// Where a thread's elements are.
 struct TilePlace {
-  int row_block = static_cast<int>(threadIdx.x) / 32;
-  int col_block = static_cast<int>(threadIdx.x) % 32;
+  int row_block = static_cast<int>(threadIdx.x) / kLanes;
+  int col_block = static_cast<int>(threadIdx.x) % kLanes;
 
   __device__ __forceinline__ int row(int i) const { return row_block * kRows + i; }
   __device__ __forceinline__ int col(int j = 0) const { return col_block * kColumns + j; }
 };
 
-/// Transposed, a thread has eight rows of four columns, sixteen threads a column: column(step) of
+/// Transposed, a thread has eight rows of eight columns, sixteen threads a column: column(step) of
 /// them and the same rows each time.
 struct TransposedPlace {
-  int row_block = static_cast<int>(threadIdx.x) % kTileWarps;
-  int first = static_cast<int>(threadIdx.x) / kTileWarps;
+  static constexpr int kStep = kTileThreads / kRowBlocks;
+  static constexpr int kSteps = kTileColumns / kStep;
+  int row_block = static_cast<int>(threadIdx.x) % kRowBlocks;
+  int first = static_cast<int>(threadIdx.x) / kRowBlocks;
 
   __device__ __forceinline__ int row() const { return row_block * kRows; }
-  __device__ __forceinline__ int col(int step) const { return step * 32 + first; }
+  __device__ __forceinline__ int col(int step) const { return step * kStep + first; }
 };
 
 /// The block's band: blockIdx.y counts those of a group, blockIdx.z groups.
@@ -187,21 +191,25 @@ __device__ __forceinline__ uint32_t code_pair(float low, float high) {
 #endif
 }
 
-/// Codes of four products. The conversion saturates infinity, which is put right where one of the
+/// Codes of eight products. The conversion saturates infinity, which is put right where one of the
 /// values may be infinite.
 template <typename Type>
-__device__ __forceinline__ uint32_t codes_of(const float (&scaled)[4], bool finite) {
-  uint32_t word = code_pair<Type>(scaled[0], scaled[1]) | code_pair<Type>(scaled[2], scaled[3])
-                                                              << 16;
-  if (!finite) {
+__device__ __forceinline__ uint2 codes_of(const float (&scaled)[8], bool finite) {
+  uint32_t words[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float* const of = scaled + 4 * half;
+    uint32_t& word = words[half];
+    word = code_pair<Type>(of[0], of[1]) | code_pair<Type>(of[2], of[3]) << 16;
+    if (finite) continue;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const uint32_t magnitude = std::bit_cast<uint32_t>(scaled[i]) & 0x7fffffffu;
+      const uint32_t magnitude = std::bit_cast<uint32_t>(of[i]) & 0x7fffffffu;
       if (magnitude != 0x7f800000u) continue;
       word = (word & ~(0x7fu << i * 8)) | Type::kOverflow << i * 8;
     }
   }
-  return word;
+  return {words[0], words[1]};
 }
 
 /// The numbers of two codes.
@@ -221,52 +229,31 @@ __device__ __forceinline__ void with_fp8(DType dtype, F f) {
   dtype == DType::kE4M3 ? f(E4M3{}) : f(E5M2{});
 }
 
-/// The first `count` codes of a word, `stride` bytes apart.
-template <typename Word>
+/// The first `count` of eight codes, `stride` bytes apart. What isn't whole words is rare, so
+/// short.
 __device__ __forceinline__ void store_codes(uint8_t* to, int64_t stride, int count, bool words,
-                                            const Word& codes) {
-  constexpr int kOfWord = static_cast<int>(sizeof(Word));
-  if (words && count >= kOfWord) {
-    *reinterpret_cast<Word*>(to) = codes;
+                                            uint2 codes) {
+  if (words && count >= 8) {
+    *reinterpret_cast<uint2*>(to) = codes;
     return;
   }
-  const auto* const bytes = reinterpret_cast<const uint32_t*>(&codes);
-#pragma unroll
-  for (int i = 0; i < kOfWord; ++i) {
-    if (i < count) to[i * stride] = static_cast<uint8_t>(bytes[i / 4] >> i % 4 * 8);
+#pragma unroll 1
+  for (int i = 0; i < min(count, 8); ++i) {
+    *to = static_cast<uint8_t>(codes.x);
+    to += stride;
+    codes = {__funnelshift_r(codes.x, codes.y, 8), codes.y >> 8};
   }
 }
 
-template <typename Word>
-__device__ __forceinline__ Word load_codes(const uint8_t* from, int64_t stride, int count,
-                                           bool words) {
-  constexpr int kOfWord = static_cast<int>(sizeof(Word));
-  if (words && count >= kOfWord) return *reinterpret_cast<const Word*>(from);
-  Word codes{};
-  auto* const bytes = reinterpret_cast<uint32_t*>(&codes);
-#pragma unroll
-  for (int i = 0; i < kOfWord; ++i) {
-    if (i < count) bytes[i / 4] |= static_cast<uint32_t>(from[i * stride]) << i % 4 * 8;
+__device__ __forceinline__ uint2 load_codes(const uint8_t* from, int64_t stride, int count,
+                                            bool words) {
+  if (words && count >= 8) return *reinterpret_cast<const uint2*>(from);
+  uint2 codes{};
+#pragma unroll 1
+  for (int i = min(count, 8) - 1; i >= 0; --i) {
+    codes = {codes.x << 8 | from[i * stride], __funnelshift_l(codes.x, codes.y, 8)};
   }
   return codes;
-}
-
-/// A thread's columns of a row, as they lie in memory.
-template <typename T>
-struct alignas(kColumns * sizeof(T)) RawColumns {
-  T values[kColumns];
-};
-
-template <typename T>
-__device__ __forceinline__ RawColumns<T> load_raw(const T* from, int64_t stride, int count,
-                                                  bool vectors) {
-  if (vectors && count >= kColumns) return *reinterpret_cast<const RawColumns<T>*>(from);
-  RawColumns<T> raw{};
-#pragma unroll
-  for (int j = 0; j < kColumns; ++j) {
-    if (j < count) raw.values[j] = from[j * stride];
-  }
-  return raw;
 }
 
 }  // namespace cadre::rows

@@ -1,8 +1,5 @@
-// What quantize's kernels are asked, and the values of a tile: loaded, activated, weighed, and the
-// largest of them.
+// What quantize's kernels are asked, a thread's values of a tile, and the largest of them.
 #pragma once
-
-#include <limits>
 
 #include "cuda/rows/gates.cuh"
 #include "cuda/rows/indices.cuh"
@@ -58,170 +55,95 @@ struct QuantizeArguments {
   int32_t* fault;
 };
 
-/// Where a warp's rows come from; a row that isn't there is zero. A lane looks for one of them.
-struct SourceRows {
-  int64_t mine = -1;  ///< of row lane % 8; -1: none
-  uint32_t valid = 0;
-
-  __device__ __forceinline__ SourceRows(const QuantizeArguments& args, const Band& band,
-                                        const TilePlace& place) {
-    const int row = place.row(place.col_block % kRows);
-    if (band.group >= 0 && row < band.rows) {
-      mine = band.row + row;
-      if (args.source_row.data != nullptr) {
-        mine = checked_row(args.source_row.row_at(mine), args.num_sources, args.fault);
-      }
-    }
-    valid = __ballot_sync(0xffffffffu, mine >= 0);
-  }
-  __device__ __forceinline__ bool has(int i) const { return (valid >> i & 1u) != 0; }
-  /// The whole warp.
-  __device__ __forceinline__ int64_t row(int i) const { return __shfl_sync(0xffffffffu, mine, i); }
-};
-
-/// A thread's elements.
-using TileValues = float[kRows][kColumns];
-
-/// All rows of a thread are asked for before any is used.
+/// Elements of a thread's rows as they lie in registers: numbers of 16 bits in pairs, so that half
+/// as many registers hold them, and a comparison of magnitudes has two of them.
 template <typename T>
-__device__ __forceinline__ void load_plain(const QuantizeArguments& args, const SourceRows& from,
-                                           const T* data, int count, TileValues& values) {
-  const RowView& x = args.x.gate;
-  RawColumns<T> raw[kRows];
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    const int64_t row = from.row(i);
-    raw[i] = {};
-    if (from.has(i)) raw[i] = load_raw(data + row * x.row_stride, x.col_stride, count, x.vectors);
-  }
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j) values[i][j] = sm80::widen<float>(raw[i].values[j]);
-  }
-}
+struct TileValues {
+  static constexpr int kOfWord = 4 / static_cast<int>(sizeof(T));
+  static constexpr int kWords = kColumns / kOfWord;
+  uint32_t words[kRows][kWords];
 
-/// Gates and up parts as they lie: interleaved ones are two runs of columns.
-template <typename T>
-struct RawGates {
-  RawColumns<T> first, second;
-
-  __device__ __forceinline__ static RawGates load(const GateViews& views, int64_t row, int64_t col,
-                                                  int count) {
-    const auto run = [&](const RowView& view, int64_t at, int columns) {
-      const T* const from =
-          reinterpret_cast<const T*>(view.data) + row * view.row_stride + at * view.col_stride;
-      return load_raw(from, view.col_stride, columns, view.vectors);
-    };
-    if (views.gated && views.interleaved) {
-      return {run(views.gate, 2 * col, 2 * count),
-              run(views.gate, 2 * col + kColumns, 2 * count - kColumns)};
+  __device__ __forceinline__ float at(int i, int j) const {
+    return number(words[i][j / kOfWord], j % kOfWord);
+  }
+  /// Element j of a word.
+  __device__ __forceinline__ static float number(uint32_t word, int j) {
+    if constexpr (std::is_same_v<T, float>) return std::bit_cast<float>(word);
+    if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+      return std::bit_cast<float>(j == 0 ? word << 16 : word & 0xffff0000u);
     }
-    return {run(views.gate, col, count), views.gated ? run(views.up, col, count) : RawColumns<T>{}};
-  }
-  __device__ __forceinline__ float gate(const GateViews& views, int j) const {
-    if (!views.gated || !views.interleaved) return sm80::widen<float>(first.values[j]);
-    return sm80::widen<float>(j < 2 ? first.values[2 * j] : second.values[2 * j - kColumns]);
-  }
-  __device__ __forceinline__ float up(const GateViews& views, int j) const {
-    if (!views.gated) return 1;
-    if (!views.interleaved) return sm80::widen<float>(second.values[j]);
-    return sm80::widen<float>(j < 2 ? first.values[2 * j + 1]
-                                    : second.values[2 * j + 1 - kColumns]);
+    return __half2float(__ushort_as_half(static_cast<uint16_t>(j == 0 ? word : word >> 16)));
   }
 };
 
-/// Gates and up parts of two rows first, so that what loads them exists once and not for each
-/// kind.
+/// Magnitudes of numbers, whose order is that of their bits without the sign. A word has one or
+/// two.
 template <typename T>
-__device__ __forceinline__ void load_activated(const QuantizeArguments& args,
-                                               const SourceRows& from, int64_t col, int count,
-                                               TileValues& values) {
-  constexpr int kAtOnce = 4;
-  const ClampParameters<float> clamp(args.activation);
-#pragma unroll
-  for (int first = 0; first < kRows; first += kAtOnce) {
-    RawGates<T> raw[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int64_t row = from.row(first + i);
-      raw[i] = {};
-      if (from.has(first + i)) raw[i] = RawGates<T>::load(args.x, row, col, min(count, kColumns));
-    }
-    with_gated_kind(args.activation.kind, [&](auto kind) {
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-#pragma unroll
-        for (int j = 0; j < kColumns; ++j) {
-          const float result = activate_with<decltype(kind)::value>(raw[i].gate(args.x, j),
-                                                                    raw[i].up(args.x, j), clamp)
-                                   .value;
-          // What isn't there is zero, whatever the function of zero is.
-          values[first + i][j] = from.has(first + i) && j < count ? result : 0.0f;
-        }
-      }
-    });
-  }
-}
+struct Magnitudes {
+  static constexpr bool kPair = sizeof(T) == 2;
+  static constexpr uint32_t kMask = kPair ? 0x7fff7fffu : 0x7fffffffu;
+  static constexpr uint32_t kInfinite = std::is_same_v<T, __half>  ? 0x7c007c00u
+                                        : std::is_same_v<T, float> ? 0x7f800000u
+                                                                   : 0x7f807f80u;
 
-template <typename T, bool kActivated>
-__device__ __forceinline__ void load_values(const QuantizeArguments& args, const Band& band,
-                                            const TilePlace& place, int64_t first_col,
-                                            TileValues& values) {
-  const SourceRows from(args, band, place);
-  const int64_t col = first_col + place.col();
-  const int count = static_cast<int>(min(args.width - col, int64_t{kColumns}));
-  if (kActivated) {
-    load_activated<T>(args, from, col, count, values);
-  } else {
-    const RowView& x = args.x.gate;
-    const T* const data = reinterpret_cast<const T*>(x.data) +
-                          max(band.group, 0) * args.x_group_stride + col * x.col_stride;
-    load_plain<T>(args, from, data, count, values);
+  /// Those of numbers that are infinite or none are 0, unless `finite` says that there is none.
+  __device__ __forceinline__ static uint32_t of(uint32_t word, bool finite) {
+    const uint32_t magnitude = word & kMask;
+    if (finite) return magnitude;
+    if constexpr (kPair) return magnitude & __vcmpltu2(magnitude, kInfinite);
+    return magnitude < kInfinite ? magnitude : 0;
   }
-  if (args.row_scale.data == nullptr) return;
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    if (!from.has(i)) continue;
-    const float scale = element<float>(args.row_scale, band.row + place.row(i), 0);
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j) values[i][j] = product(values[i][j], scale);
+  __device__ __forceinline__ static uint32_t larger(uint32_t a, uint32_t b) {
+    if constexpr (kPair) return __vmaxu2(a, b);
+    return max(a, b);
   }
-}
+  __device__ __forceinline__ static bool finite(uint32_t magnitude) {
+    if constexpr (kPair) return __vcmpgeu2(magnitude, kInfinite) == 0;
+    return magnitude < kInfinite;
+  }
+};
 
-/// f(magnitude) with what the amaxes are made of: finite magnitudes. fmaxf drops NaN.
+/// f(finite), which is a constant in it.
 template <typename F>
-__device__ __forceinline__ void with_magnitudes(bool finite, F f) {
-  if (finite) {
-    f([](float value) { return fabsf(value); });
-  } else {
-    f([](float value) { return finite_magnitude(value); });
-  }
+__device__ __forceinline__ void with_constant(bool finite, F f) {
+  finite ? f(std::true_type{}) : f(std::false_type{});
 }
 
-/// Of a thread's columns, and whether none of its values is infinite.
+/// Of a thread's columns, and whether all of its values are finite. Amaxes are of finite numbers.
+template <typename T>
 struct ColumnAmaxes {
-  float of[kColumns];
+  using Values = TileValues<T>;
+  uint32_t words[Values::kWords];
   bool finite = true;
 
-  __device__ __forceinline__ explicit ColumnAmaxes(const TileValues& values) {
+  __device__ __forceinline__ explicit ColumnAmaxes(const Values& values) {
     raise(values);
-    if (largest() != std::numeric_limits<float>::infinity()) return;
+    if (Magnitudes<T>::finite(largest_word())) return;
     finite = false;
     raise(values);
   }
   __device__ __forceinline__ float largest() const {
-    return fmaxf(fmaxf(of[0], of[1]), fmaxf(of[2], of[3]));
+    const uint32_t word = largest_word();
+    return fmaxf(Values::number(word, 0), Values::number(word, Values::kOfWord - 1));
   }
 
  private:
-  __device__ __forceinline__ void raise(const TileValues& values) {
-    with_magnitudes(finite, [&](auto magnitude) {
+  __device__ __forceinline__ uint32_t largest_word() const {
+    uint32_t word = words[0];
 #pragma unroll
-      for (int j = 0; j < kColumns; ++j) {
-        of[j] = 0;
+    for (int w = 1; w < Values::kWords; ++w) word = Magnitudes<T>::larger(word, words[w]);
+    return word;
+  }
+  __device__ __forceinline__ void raise(const Values& values) {
+    with_constant(finite, [&](auto known) {
 #pragma unroll
-        for (int i = 0; i < kRows; ++i) of[j] = fmaxf(of[j], magnitude(values[i][j]));
+      for (int w = 0; w < Values::kWords; ++w) {
+        words[w] = 0;
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) {
+          const uint32_t magnitude = Magnitudes<T>::of(values.words[i][w], known);
+          words[w] = Magnitudes<T>::larger(words[w], magnitude);
+        }
       }
     });
   }
@@ -233,53 +155,78 @@ __device__ __forceinline__ float largest_of_lanes(float value) {
   return std::bit_cast<float>(__reduce_max_sync(0xffffffffu, std::bit_cast<uint32_t>(value)));
 }
 
-/// The row whose amax largest_of_rows() leaves in a lane.
+/// A number for each of two rows of the thread's eight: row_of_lane(), and that plus 4.
+struct TwoRows {
+  float of[2];
+
+  /// What the lane that shares this one's columns has for row i.
+  __device__ __forceinline__ float row(int i) const {
+    const int lane = (static_cast<int>(threadIdx.x) & 28) + (i >> 1 & 1) + (i & 1) * 2;
+    return __shfl_sync(0xffffffffu, of[i / 4], lane);
+  }
+};
 __device__ __forceinline__ int row_of_lane() {
   const int lane = static_cast<int>(threadIdx.x);
-  return (lane & 1) * 4 + (lane & 2) + (lane >> 2 & 1);
+  return (lane & 1) * 2 + (lane >> 1 & 1);
 }
 
-/// The amaxes of eight rows over the lanes that share a block of columns, eight or all 32, one of
-/// them in each lane: with every step a lane keeps half of its rows.
-__device__ __forceinline__ float largest_of_rows(const TileValues& values, bool finite,
-                                                 bool all_lanes) {
+/// The amaxes of eight rows over the lanes that share a block of columns, four or all sixteen, two
+/// of them in each lane: with each of two steps a lane keeps half of its rows.
+template <typename T>
+__device__ __forceinline__ TwoRows largest_of_rows(const TileValues<T>& values, bool finite,
+                                                   bool all_lanes) {
+  using M = Magnitudes<T>;
+  constexpr int kWords = M::kPair ? 1 : 2;  // of rows i and i + 4
+  const auto larger = [](uint32_t a, uint32_t b) { return M::larger(a, b); };
+  const auto from = [](uint32_t word, int mask) {
+    return __shfl_xor_sync(0xffffffffu, word, mask);
+  };
   const int lane = static_cast<int>(threadIdx.x);
-  float four[4];
-  float others[4];
-  with_magnitudes(finite, [&](auto magnitude) {
+  uint32_t four[4][kWords];
+  with_constant(finite, [&](auto known) {
     const auto of = [&](int i) {
-      return fmaxf(fmaxf(magnitude(values[i][0]), magnitude(values[i][1])),
-                   fmaxf(magnitude(values[i][2]), magnitude(values[i][3])));
+      uint32_t word = M::of(values.words[i][0], known);
+#pragma unroll
+      for (int w = 1; w < TileValues<T>::kWords; ++w) {
+        word = larger(word, M::of(values.words[i][w], known));
+      }
+      return word;
     };
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float low = fmaxf(of(i), 0.0f);
-      const float high = fmaxf(of(i + 4), 0.0f);
-      four[i] = lane & 1 ? high : low;
-      others[i] = lane & 1 ? low : high;
+      const uint32_t low = of(i);
+      const uint32_t high = of(i + 4);
+      if constexpr (M::kPair) {
+        four[i][0] = larger(__byte_perm(low, high, 0x5410), __byte_perm(low, high, 0x7632));
+      } else {
+        four[i][0] = low;
+        four[i][1] = high;
+      }
     }
   });
+  TwoRows amaxes;
+  uint32_t one[kWords];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) four[i] = fmaxf(four[i], __shfl_xor_sync(0xffffffffu, others[i], 1));
-  float two[2];
+  for (int w = 0; w < kWords; ++w) {
+    uint32_t two[2];
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const float other = __shfl_xor_sync(0xffffffffu, lane & 2 ? four[i] : four[i + 2], 2);
-    two[i] = fmaxf(lane & 2 ? four[i + 2] : four[i], other);
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t other = from(lane & 1 ? four[i][w] : four[i + 2][w], 1);
+      two[i] = larger(lane & 1 ? four[i + 2][w] : four[i][w], other);
+    }
+    const uint32_t other = from(lane & 2 ? two[0] : two[1], 2);
+    one[w] = larger(lane & 2 ? two[1] : two[0], other);
+    if (all_lanes) {
+      one[w] = larger(one[w], from(one[w], 4));
+      one[w] = larger(one[w], from(one[w], 8));
+    }
   }
-  const float other = __shfl_xor_sync(0xffffffffu, lane & 4 ? two[0] : two[1], 4);
-  float one = fmaxf(lane & 4 ? two[1] : two[0], other);
-  if (all_lanes) {
-    one = fmaxf(one, __shfl_xor_sync(0xffffffffu, one, 8));
-    one = fmaxf(one, __shfl_xor_sync(0xffffffffu, one, 16));
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    amaxes.of[half] = M::kPair ? TileValues<T>::number(one[0], half)
+                               : TileValues<T>::number(one[half % kWords], 0);
   }
-  return one;
-}
-
-/// What the lane that shares this one's columns has for row i.
-__device__ __forceinline__ float of_row(float mine, int i) {
-  const int source = (static_cast<int>(threadIdx.x) & 24) + (i >> 2 & 1) + (i & 2) + (i & 1) * 4;
-  return __shfl_sync(0xffffffffu, mine, source);
+  return amaxes;
 }
 
 }  // namespace cadre::rows
