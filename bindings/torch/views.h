@@ -110,6 +110,19 @@ inline cadre_dtype dtype_of(ScalarType type) {
   }
 }
 
+/// "e4m3 or e5m2": the types that multiply with this one.
+inline std::string partners_of(cadre_dtype left) {
+  std::string named;
+  std::string last;
+  for (const auto type :
+       {CADRE_F64, CADRE_F32, CADRE_BF16, CADRE_F16, CADRE_I8, CADRE_E4M3, CADRE_E5M2}) {
+    if (cadre_default_output_dtype(left, type) == 0) continue;
+    if (!last.empty()) named += (named.empty() ? "" : ", ") + last;
+    last = cadre_dtype_name(type);
+  }
+  return named.empty() ? last : named + " or " + last;
+}
+
 inline ScalarType default_output(const char* op, const Tensor& lhs, const Tensor& rhs) {
   const cadre_dtype left = dtype_of(lhs.scalar_type());
   const cadre_dtype right = dtype_of(rhs.scalar_type());
@@ -125,9 +138,9 @@ inline ScalarType default_output(const char* op, const Tensor& lhs, const Tensor
     case CADRE_I32:
       return ScalarType::Int;
     default:
-      fail(CADRE_INVALID,
-           std::string(op) + ": rhs.dtype = " + cadre_dtype_name(right) +
-               ", expected a type that multiplies with lhs.dtype = " + cadre_dtype_name(left));
+      fail(CADRE_INVALID, std::string(op) + ": rhs.dtype = " + cadre_dtype_name(right) +
+                              ", expected " + partners_of(left) +
+                              " because lhs.dtype = " + cadre_dtype_name(left));
   }
 }
 

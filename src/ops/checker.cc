@@ -270,14 +270,16 @@ void Checker::product_dtypes(NamedDType lhs, NamedDType rhs, NamedDType out) {
                                      : "f64, f32, bf16, f16, i8, e4m3 or e5m2");
   }
   if (!ok()) return;
-  const bool fp8 = is_fp8(lhs.dtype) || is_fp8(rhs.dtype);
-  const std::string_view partners = lhs.dtype == DType::kE5M2   ? "e4m3"
-                                    : lhs.dtype == DType::kE4M3 ? "e4m3 or e5m2"
-                                                                : "a type that multiplies";
-  expect(default_output_dtype(lhs.dtype, rhs.dtype) != DType::kInvalid,
-         joined(rhs.argument, ".dtype"), name_of(rhs.dtype), partners, " with ", lhs.argument,
-         ".dtype = ", name_of(lhs.dtype));
-  if (fp8) {
+  if (default_output_dtype(lhs.dtype, rhs.dtype) == DType::kInvalid) {
+    // The pairs without a product are those of FP8 with another type, and e5m2 x e5m2.
+    const std::string_view partners = lhs.dtype == DType::kE5M2   ? "e4m3"
+                                      : lhs.dtype == DType::kE4M3 ? "e4m3 or e5m2"
+                                                                  : "f64, f32, bf16, f16 or i8";
+    expect(false, joined(rhs.argument, ".dtype"), name_of(rhs.dtype), partners, " because ",
+           lhs.argument, ".dtype = ", name_of(lhs.dtype));
+    return;
+  }
+  if (is_fp8(lhs.dtype)) {
     expect(out.dtype == DType::kF32 || out.dtype == DType::kBF16 || out.dtype == DType::kF16,
            joined(out.argument, ".dtype"), name_of(out.dtype), "f32, bf16 or f16 because ",
            lhs.argument, ".dtype = ", name_of(lhs.dtype));

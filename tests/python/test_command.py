@@ -47,7 +47,7 @@ def test_help_lists_the_commands_and_exit_codes(capsys):
         ([*PROBLEM, "--m", "-1"], "whole number from 0"),
         ([*PROBLEM, "--m", "many"], "whole number from 0"),
         ([*PROBLEM, "--dtype", "q4"], "--dtype = q4, expected one of f64, f32"),
-        ([*PROBLEM, "--dtype", "i32"], "--rhs-dtype = i32, expected a type"),
+        ([*PROBLEM, "--dtype", "i32"], "--dtype = i32, expected f64, f32, bf16, f16, i8, e4m3 or e5m2"),
         ([*PROBLEM, "--device", "tpu"], "--device = tpu, expected cpu, cuda"),
         ([*PROBLEM, "--backend", "quantum"], "expected one of"),
         ([*PROBLEM, "--op", "bias_grad"], "--k is given"),

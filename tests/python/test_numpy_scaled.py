@@ -145,12 +145,12 @@ BAD_INPUT = {
     "two gradients": (
         lambda a, b: (_with(a, data=a.data.astype(E5M2)), _with(b, data=b.data.astype(E5M2))),
         TypeError,
-        "gmm: rhs.dtype = float8_e5m2, expected a type that multiplies with lhs.dtype = float8_e5m2",
+        "gmm: rhs.dtype = float8_e5m2, expected float8_e4m3fn because lhs.dtype = float8_e5m2",
     ),
     "fp8 with f32": (
         lambda a, b: (a, b.data.astype("f4")),
         TypeError,
-        "gmm: rhs.dtype = float32, expected a type that multiplies with lhs.dtype = float8_e4m3fn",
+        "gmm: rhs.dtype = float32, expected float8_e4m3fn or float8_e5m2 because lhs.dtype = float8_e4m3fn",
     ),
     "scales of f32 data": (
         lambda a, b: (_with(a, data=a.data.astype("f4")), b.data.astype("f4")),

@@ -98,7 +98,7 @@ const Row<GmmArgs> kGmmRows[] = {
     {"dtype of lhs", [](GmmArgs& g, Arrays&) { g.lhs.dtype = DType::kI64; },
      "gmm: lhs.dtype = i64, expected i8, the one integer type of products, or a float type"},
     {"dtypes that do not multiply", [](GmmArgs& g, Arrays&) { g.rhs.dtype = DType::kE4M3; },
-     "gmm: rhs.dtype = e4m3, expected a type that multiplies with lhs.dtype = f32"},
+     "gmm: rhs.dtype = e4m3, expected f64, f32, bf16, f16 or i8 because lhs.dtype = f32"},
     {"dtype of out", [](GmmArgs& g, Arrays&) { g.out.dtype = DType::kI32; },
      "gmm: out.dtype = i32, expected f64, f32, bf16 or f16 (i32 is for i8 x i8 alone)"},
     {"unknown dtype", [](GmmArgs& g, Arrays&) { g.lhs.dtype = kUnknownDType; },

@@ -48,6 +48,11 @@ def default_output(lhs, rhs):
     return library.cadre_default_output_dtype(lhs, rhs)
 
 
+def partners(lhs):
+    """The codes of the types that multiply with this one; none for a type that is no operand."""
+    return tuple(rhs for rhs in OPERANDS if default_output(lhs, rhs))
+
+
 def code_of(dtype):
     """The code of a NumPy dtype (or what numpy.dtype accepts), or 0."""
     return _CODES.get(numpy.dtype(dtype), 0)
@@ -59,5 +64,10 @@ def numpy_of(code):
 
 def numpy_names(codes):
     """ "float64, float32 or int8": what NumPy calls these types."""
-    *most, last = (_NUMPY[code].name for code in codes)
-    return f"{', '.join(most)} or {last}"
+    return listed(_NUMPY[code].name for code in codes)
+
+
+def listed(names):
+    """ "a, b or c"."""
+    *most, last = map(str, names)
+    return f"{', '.join(most)} or {last}" if most else last

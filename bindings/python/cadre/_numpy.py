@@ -29,10 +29,11 @@ def _output_dtype(op, names, lhs, rhs, asked):
         return _dtypes.numpy_of(code)
     code = _dtypes.default_output(lhs, rhs)
     if not code:
-        raise TypeError(
-            f"{op}: {names[1]}.dtype = {_dtypes.numpy_of(rhs)}, "
-            f"expected a type that multiplies with {names[0]}.dtype = {_dtypes.numpy_of(lhs)}"
-        )
+        left, right = (f"{name}.dtype = {_dtypes.numpy_of(code)}" for name, code in zip(names, (lhs, rhs), strict=True))
+        partners = _dtypes.partners(lhs)
+        if not partners:
+            raise TypeError(f"{op}: {left}, expected {_dtypes.numpy_names(_dtypes.OPERANDS)}")
+        raise TypeError(f"{op}: {right}, expected {_dtypes.numpy_names(partners)} because {left}")
     return _dtypes.numpy_of(code)
 
 

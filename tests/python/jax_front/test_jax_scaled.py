@@ -210,7 +210,7 @@ BAD_INPUT = {
     "two gradients": (
         lambda a, b: (_with(a, data=a.data.astype(E5M2)), _with(b, data=b.data.astype(E5M2))),
         TypeError,
-        "gmm: rhs.dtype = e5m2, expected e4m3 with lhs.dtype = e5m2",
+        "gmm: rhs.dtype = e5m2, expected e4m3 because lhs.dtype = e5m2",
     ),
     "data of f32": (
         lambda a, b: (_with(a, data=a.data.astype("f4")), b),

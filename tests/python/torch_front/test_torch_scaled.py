@@ -166,7 +166,7 @@ BAD_INPUT = {
     "two gradients": (
         lambda a, b: tuple(_with(each, data=each.data.to(torch.float8_e5m2)) for each in (a, b)),
         TypeError,
-        "gmm: rhs.dtype = torch.float8_e5m2, expected a type that multiplies with lhs.dtype = torch.float8_e5m2",
+        "gmm: rhs.dtype = torch.float8_e5m2, expected torch.float8_e4m3fn because lhs.dtype = torch.float8_e5m2",
     ),
     "a column-wise copy": (
         lambda a, b: (_with(a, columns=True), b),

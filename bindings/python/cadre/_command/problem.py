@@ -89,9 +89,11 @@ def arguments(
     rhs = lhs if rhs_dtype is None else code_of("--rhs-dtype", rhs_dtype)
     out = code_of("--out-dtype", out_dtype) if out_dtype else _dtypes.default_output(lhs, rhs)
     if not out:
-        raise ValueError(
-            f"--rhs-dtype = {rhs_dtype or dtype}, expected a type that multiplies with --dtype = {dtype}"
-        )
+        partners = _dtypes.partners(lhs)
+        wrong, why = ("--rhs-dtype", f" because --dtype = {dtype}") if partners else ("--dtype", "")
+        given = (rhs_dtype or dtype) if partners else dtype
+        expected = _dtypes.listed(map(_dtypes.name_of, partners or _dtypes.OPERANDS))
+        raise ValueError(f"{wrong} = {given}, expected {expected}{why}")
     made = _Made(device or _structs.Device(_structs.CPU, 0))
     weights = (groups, n, k) if transpose_rhs else (groups, k, n)
     if op == "gmm":

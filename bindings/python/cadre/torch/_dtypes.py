@@ -57,15 +57,17 @@ def product(op, lhs, rhs, names=("lhs", "rhs")):
     try:
         return PRODUCTS[lhs, rhs]
     except KeyError:
+        partners = [right for left, right in PRODUCTS if left == lhs]
+        if not partners:
+            raise wrong_dtype(op, names[0], lhs, OPERANDS) from None
         raise TypeError(
-            f"{op}: {names[1]}.dtype = {rhs}, expected a type that multiplies with {names[0]}.dtype = {lhs}"
+            f"{op}: {names[1]}.dtype = {rhs}, expected {_dtypes.listed(partners)} because {names[0]}.dtype = {lhs}"
         ) from None
 
 
 def wrong_dtype(op, argument, dtype, expected):
     """The error for a tensor of a type that is none of `expected`."""
-    *most, last = map(str, expected)
-    return TypeError(f"{op}: {argument}.dtype = {dtype}, expected {', '.join(most)} or {last}")
+    return TypeError(f"{op}: {argument}.dtype = {dtype}, expected {_dtypes.listed(expected)}")
 
 
 def accumulator(dtype):
