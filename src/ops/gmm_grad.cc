@@ -33,6 +33,26 @@ GmmArgs product_of(const GmmGradArgs& args) {
   return product;
 }
 
+/// Both ops' checks, and the call that one kernel would be given.
+Status fused_call(const GmmGradArgs& args, Call* call) {
+  plan::Problem pass;
+  if (Status status = problem_of(gradient_of(args), &pass); !status.ok()) return status;
+  if (Status status = call_of(product_of(args), call); !status.ok()) return status;
+  call->problem.epilogue.gradient = {
+      .activation = args.activation,
+      .preact = layout_of(args.preact),
+      .d_preact = args.d_preact.given() ? layout_of(args.d_preact) : plan::OperandLayout{},
+      .row_scale = args.row_scale.given() ? args.row_scale.dtype : DType::kF32,
+      .row_dot = args.row_dot.given() ? args.row_dot.dtype : DType::kF32,
+      .has_row_dot = args.row_dot.given()};
+  call->operands.epilogue.gradient = {.activation = args.activation,
+                                      .preact = args.preact,
+                                      .row_scale = args.row_scale,
+                                      .d_preact = args.d_preact,
+                                      .row_dot = args.row_dot};
+  return {};
+}
+
 /// The call of one kernel, and its choice; none where no kernel computes both.
 struct Fused {
   Call call;
@@ -41,26 +61,12 @@ struct Fused {
 };
 
 Status find_fused(Context& context, const GmmGradArgs& args, Fused* fused) {
-  const ActivateGradArgs gradient = gradient_of(args);
-  plan::Problem pass;
-  if (Status status = problem_of(gradient, &pass); !status.ok()) return status;
-  if (Status status = call_of(product_of(args), &fused->call); !status.ok()) return status;
-  plan::Problem& problem = fused->call.problem;
+  if (Status status = fused_call(args, &fused->call); !status.ok()) return status;
+  const plan::Problem& problem = fused->call.problem;
   const bool plain = args.activation.kind == ActivationKind::kNone || problem.epilogue.activates();
-  const bool apart = args.activated.given() && !same_elements(args.activated, gradient.grad);
+  const bool apart =
+      args.activated.given() && !same_elements(args.activated, gradient_of(args).grad);
   if (plain || apart || fused->call.nothing_to_do || !context.status().ok()) return {};
-  problem.epilogue.gradient = {
-      .activation = args.activation,
-      .preact = layout_of(args.preact),
-      .d_preact = args.d_preact.given() ? layout_of(args.d_preact) : plan::OperandLayout{},
-      .row_scale = args.row_scale.given() ? args.row_scale.dtype : DType::kF32,
-      .row_dot = args.row_dot.given() ? args.row_dot.dtype : DType::kF32,
-      .has_row_dot = args.row_dot.given()};
-  fused->call.operands.epilogue.gradient = {.activation = args.activation,
-                                            .preact = args.preact,
-                                            .row_scale = args.row_scale,
-                                            .d_preact = args.d_preact,
-                                            .row_dot = args.row_dot};
   const Status status = backend::Registry::instance().select(
       context.state(), problem, args.options.config, &fused->selection);
   fused->found = status.ok();
@@ -99,6 +105,13 @@ Status gmm_grad_workspace_size(Context& context, const GmmGradArgs& args, size_t
     *size_bytes = std::max(product, pass);
     return status;
   });
+}
+
+Status problem_of(const GmmGradArgs& args, plan::Problem* problem) {
+  Call call;
+  if (Status status = fused_call(args, &call); !status.ok()) return status;
+  *problem = call.problem;
+  return {};
 }
 
 }  // namespace cadre::ops

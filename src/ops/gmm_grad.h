@@ -6,6 +6,7 @@
 
 #include "cadre/activate.h"
 #include "cadre/gmm.h"
+#include "plan/problem.h"
 
 namespace cadre::ops {
 
@@ -25,5 +26,8 @@ struct GmmGradArgs {
 
 Status gmm_grad(Context& context, const GmmGradArgs& args);
 Status gmm_grad_workspace_size(Context& context, const GmmGradArgs& args, size_t* size_bytes);
+
+/// As in ops/problem_of.h: the problem of the one kernel, which gmm_grad poses first.
+Status problem_of(const GmmGradArgs& args, plan::Problem* problem);
 
 }  // namespace cadre::ops

@@ -5,6 +5,7 @@
 
 #include "backend/registry.h"
 #include "core/text.h"
+#include "ops/gmm_grad.h"
 #include "tests/contract/contract.h"
 #include "tests/gpu/gpu_fixture.h"
 #include "tests/gpu/hopper_subjects.h"
@@ -30,14 +31,22 @@ Case sized(Case c, std::vector<int64_t> sizes, int64_t k, int64_t n) {
   return c;
 }
 
-// Without those of FP8 alone, which hopper_fp8_test.cc looks after.
+// Without those that hopper_fp8_test.cc looks after: gmm's of FP8 alone, and its results by rows.
 std::set<std::string> hopper_kernels() {
   std::set<std::string> names;
   for (const std::string& kernel : backend::Registry::instance().find("cuda")->kernels()) {
-    const bool fp8 = kernel.ends_with("_promoted") || kernel.ends_with("_blocks");
+    const bool promoted = kernel.starts_with("sm90/gmm") && kernel.ends_with("_promoted");
+    const bool fp8 = promoted || kernel.ends_with("_blocks");
     if (kernel.starts_with("sm90/") && !fp8) names.insert(kernel);
   }
   return names;
+}
+
+/// What a layer may have between its two products, one for each form that kernels know.
+std::vector<Activation> forms_of_activations() {
+  return {{.kind = ActivationKind::kSwiglu},
+          {.kind = ActivationKind::kSwiglu, .layout = GateLayout::kInterleaved},
+          {.kind = ActivationKind::kRelu2}};
 }
 
 // Needs no GPU: a kernel that comes without a subject fails where it is built.
@@ -49,7 +58,7 @@ TEST(HopperSubjects, EveryKernelOfGmmIsPinnedByOne) {
   std::set<std::string> kernels = hopper_kernels();
   EXPECT_FALSE(kernels.empty());
   std::erase_if(kernels, [](const std::string& name) {
-    // hopper_activated_test.cc
+    // hopper_activated_test.cc and hopper_gradient_test.cc
     const bool activated =
         name.ends_with("_gated") || name.ends_with("_interleaved") || name.ends_with("_activated");
     return !name.starts_with("sm90/gmm") || activated;
@@ -65,6 +74,30 @@ class HopperChoice : public HopperTest {
     const Status status = verify::kernel_of(context, c, data, &kernel);
     EXPECT_TRUE(status.ok()) << status.message();
     return kernel;
+  }
+
+  /// Of the product in a layer's backward pass that makes this activation's gradient, too.
+  std::string kernel_of_gradient(const Activation& activation) {
+    constexpr int64_t kRows = 40, kDepth = 64, kColumns = 136;
+    const auto rows = [](int64_t columns) { return GpuArray(DType::kBF16, {kRows, columns}); };
+    const GpuArray dy = rows(kDepth), preact = rows(kColumns * activation.columns()),
+                   out = rows(kColumns), w2(DType::kBF16, {1, kColumns, kDepth}),
+                   sizes(DType::kI32, {1});
+    plan::Problem problem;
+    Status status = ops::problem_of({.product = {.lhs = dy.view(),
+                                                 .rhs = w2.view(),
+                                                 .group_sizes = sizes.sizes(),
+                                                 .out = out.view(),
+                                                 .transpose_rhs = true},
+                                     .preact = preact.view(),
+                                     .activation = activation,
+                                     .activated = out.view()},
+                                    &problem);
+    EXPECT_TRUE(status.ok()) << status.message();
+    backend::Selection selection;
+    status = backend::Registry::instance().select(context.state(), problem, nullptr, &selection);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return std::string(selection.config.kernel);
   }
 
   Context context{BackendUnderTest::options_for("cuda")};
@@ -90,12 +123,17 @@ TEST_F(HopperChoice, EveryKernelIsChosenForSomeCall) {
       chosen.insert(kernel_of(c));
     }
   }
-  for (const Activation& activation :
-       {Activation{.kind = ActivationKind::kSwiglu},
-        Activation{.kind = ActivationKind::kSwiglu, .layout = GateLayout::kInterleaved},
-        Activation{.kind = ActivationKind::kRelu2}}) {
+  for (const Activation& activation : forms_of_activations()) {
     Case c = sized(contract::gmm::basic(kBf16), {250, 250}, 64, 144);
     c.activation = activation;
+    chosen.insert(kernel_of(c));
+    chosen.insert(kernel_of_gradient(activation));
+  }
+  for (const ScaleMode mode : {ScaleMode::kTensor, ScaleMode::kBlock128}) {
+    constexpr DTypes kFp8{DType::kE4M3, DType::kE4M3, DType::kBF16};
+    Case c = sized(contract::tgmm::basic(kFp8), {70, 0, 260}, 136, 200);
+    c.lhs_mode = c.rhs_mode = mode;
+    c.tensor_copies = true;  // weight gradients are made of column-wise copies
     chosen.insert(kernel_of(c));
   }
   EXPECT_EQ(chosen, hopper_kernels());
