@@ -54,7 +54,7 @@ class PassBuilder {
   bool weighs_input() const { return routing_.weights.given() && options_.weights_on_input; }
   bool weighs_output() const { return routing_.weights.given() && !options_.weights_on_input; }
 
-  /// CPU kernels follow an index as they pack. On a GPU a product would copy the rows first, and
+  /// CPU kernels follow an index as they pack. On Hopper a product would copy the rows first, and
   /// copies that the layer makes serve several products and lie where another tensor lies later.
   bool follows_indices() const { return dims_.device.kind == DeviceKind::kCpu; }
 

@@ -201,6 +201,11 @@ Failures tgmm_in_every_mode(const Subject& subject, const DTypes& types) {
       local.lhs_layout.row_padding = 7;
       local.sizes_on_device = true;
       cases.push_back(local);
+      // Rows by index, beside other such or beside a column-wise copy, which has none.
+      Case by_index = large;
+      if (!c.columns(c.lhs_mode)) by_index.lhs_rows = 30;
+      if (!c.columns(c.rhs_mode)) by_index.rhs_rows = 500;
+      if (by_index.lhs_rows >= 0 || by_index.rhs_rows >= 0) cases.push_back(by_index);
     }
   }
   return check_all(subject, cases);

@@ -164,6 +164,14 @@ Failures rows_by_index(const Subject& subject, const DTypes& types) {
       c.k = 136;
       c.n = 144;
       cases.push_back(c);
+      c.vector_stride = 3;  // of the index, too
+      c.rows_dtype = DType::kI64;
+      c.k = 132;  // rows of 264 bytes in 16 bits
+      c.n = 147;
+      cases.push_back(c);
+      c.lhs_layout.row_padding = 4;  // of whole 16 bytes again, and an edge within them
+      c.rhs_layout.row_padding = 5;
+      cases.push_back(c);
     }
   }
   for (const Layout& layout : odd_layouts(Placement::kRows)) {

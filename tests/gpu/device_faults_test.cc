@@ -136,7 +136,6 @@ constexpr int64_t kRowsInMemory = 30;
 const std::vector<int64_t> kGoodSizes = {50, 60, 0, 70};
 
 TEST_P(DeviceFaults, BadRowIndicesInGmm) {
-  // Kernels for bf16 may follow the index, those for f32 get a copy of the rows.
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     for (const DType index : {DType::kI32, DType::kI64}) {
       for (const int64_t bad : bad_rows(index, kRowsInMemory)) {
@@ -170,43 +169,63 @@ TEST_P(DeviceFaults, BadRowIndicesInGmm) {
   }
 }
 
-TEST_P(DeviceFaults, BadRowIndicesInTgmm) {
-  for (const bool of_lhs : {true, false}) {
-    for (const DType index : {DType::kI32, DType::kI64}) {
-      for (const int64_t bad : bad_rows(index, kRowsInMemory)) {
-        // The other operand's rows lie as they are, or by an index without faults.
-        const bool both = bad < 0;
-        GpuArray lhs(DType::kBF16, {of_lhs || both ? kRowsInMemory : kM, kK});
-        GpuArray rhs(DType::kBF16, {!of_lhs || both ? kRowsInMemory : kM, kN});
-        GpuArray out(DType::kF32, {kGroups, kK, kN});
-        GpuArray sizes(DType::kI64, {kGroups}), rows(index, {kM}), counted(DType::kI64, {kM});
-        lhs.fill_random(1);
-        rhs.fill_random(2);
-        sizes.set(kGoodSizes);
-        rows.set(rows_with(bad, kM, kRowsInMemory));
-        counted.set(rows_with(-1, kM, kRowsInMemory));
-        const std::string what =
-            text(of_lhs ? "lhs" : "rhs", ", ", name_of(index), " row index ", bad);
-        const TensorView other = both ? counted.view() : TensorView{};
-        const Status status = tgmm(context, {.lhs = lhs.view(),
-                                             .rhs = rhs.view(),
-                                             .group_sizes = sizes.sizes(),
-                                             .out = out.view(),
-                                             .lhs_rows = of_lhs ? rows.view() : other,
-                                             .rhs_rows = of_lhs ? other : rows.view()});
-        ASSERT_TRUE(status.ok()) << what << ": " << status.message();
-        expect_fault("row index", what);
-        expect_kept({&lhs, &rhs, &sizes, &rows, &counted}, {&out}, what);
-        const TensorView host = counted.host_view();
-        ASSERT_TRUE(tgmm(reference, {.lhs = lhs.host_view(),
-                                     .rhs = rhs.host_view(),
-                                     .group_sizes = sizes.host_sizes(),
-                                     .out = out.host_view(),
-                                     .lhs_rows = of_lhs || both ? host : TensorView{},
-                                     .rhs_rows = !of_lhs || both ? host : TensorView{}})
-                        .ok());
-        expect_close(out, out, kTolerance, what);
+/// tgmm with a bad index of one operand, of rows that come 16 bytes at a time or don't.
+struct BadTgmm {
+  DType dtype;
+  int64_t k;
+  bool of_lhs;
+  DType index;
+};
+
+std::vector<BadTgmm> bad_tgmms() {
+  std::vector<BadTgmm> all;
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    for (const int64_t k : {kK, kK - 3}) {
+      for (const bool of_lhs : {true, false}) {
+        for (const DType index : {DType::kI32, DType::kI64}) {
+          all.push_back({dtype, k, of_lhs, index});
+        }
       }
+    }
+  }
+  return all;
+}
+
+TEST_P(DeviceFaults, BadRowIndicesInTgmm) {
+  for (const auto& [dtype, k, of_lhs, index] : bad_tgmms()) {
+    for (const int64_t bad : bad_rows(index, kRowsInMemory)) {
+      // The other operand's rows lie as they are, or by an index without faults.
+      const bool both = bad < 0;
+      GpuArray lhs(dtype, {of_lhs || both ? kRowsInMemory : kM, k});
+      GpuArray rhs(dtype, {!of_lhs || both ? kRowsInMemory : kM, kN});
+      GpuArray out(DType::kF32, {kGroups, k, kN});
+      GpuArray sizes(DType::kI64, {kGroups}), rows(index, {kM}), counted(DType::kI64, {kM});
+      lhs.fill_random(1);
+      rhs.fill_random(2);
+      sizes.set(kGoodSizes);
+      rows.set(rows_with(bad, kM, kRowsInMemory));
+      counted.set(rows_with(-1, kM, kRowsInMemory));
+      const std::string what = text(name_of(dtype), " k ", k, of_lhs ? ", lhs, " : ", rhs, ",
+                                    name_of(index), " row index ", bad);
+      const TensorView other = both ? counted.view() : TensorView{};
+      const Status status = tgmm(context, {.lhs = lhs.view(),
+                                           .rhs = rhs.view(),
+                                           .group_sizes = sizes.sizes(),
+                                           .out = out.view(),
+                                           .lhs_rows = of_lhs ? rows.view() : other,
+                                           .rhs_rows = of_lhs ? other : rows.view()});
+      ASSERT_TRUE(status.ok()) << what << ": " << status.message();
+      expect_fault("row index", what);
+      expect_kept({&lhs, &rhs, &sizes, &rows, &counted}, {&out}, what);
+      const TensorView host = counted.host_view();
+      ASSERT_TRUE(tgmm(reference, {.lhs = lhs.host_view(),
+                                   .rhs = rhs.host_view(),
+                                   .group_sizes = sizes.host_sizes(),
+                                   .out = out.host_view(),
+                                   .lhs_rows = of_lhs || both ? host : TensorView{},
+                                   .rhs_rows = !of_lhs || both ? host : TensorView{}})
+                      .ok());
+      expect_close(out, out, kTolerance, what);
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cadre/dtype.h"
+#include "core/host_device.h"
 #include "cuda/group_inputs.h"
 #include "cuda/sm80/group_entry.h"
 #include "plan/problem.h"
@@ -38,14 +39,18 @@ struct ScalarArguments {
   bool is_f64 = false;
 };
 
-/// Rows of A by index (gmm): row r of the product is row index[r] of A; absent without data.
+/// Rows of an operand by index: row r of the product is row data[r] of the operand; without data it
+/// is row r.
 struct RowIndexArguments {
   const void* data = nullptr;
   bool is_i64 = false;
   int64_t stride = 1;
-  int32_t limit = 0;  ///< rows of A: an index outside [0, limit) is a row of zeros
+  int32_t limit = INT32_MAX;  ///< rows of the operand: an index outside [0, limit) is one of zeros
   int32_t* fault = nullptr;
 };
+
+/// Which rows lie by index: those of A, along M (gmm), or those of either operand, along K (tgmm).
+enum class ByIndex { kNone, kRowsOfA, kRowsAlongK };
 
 /// The scales of an operand. A group's begin at pointers[group] or group * group_stride, and then
 /// GroupEntry::row_begin * begin_stride further on; strides count scales.
@@ -85,7 +90,8 @@ struct PrepareArguments {
   TensorArguments a, b, c, d, bias;
   ColumnArguments columns{};
   ScaleArguments a_scales{}, b_scales{};  ///< handed on to the product
-  bool a_by_index = false;  ///< then every group's A begins with the tensor's first row
+  /// Then gmm's A, or both of tgmm's operands, begin in every group with the tensor's first row.
+  bool by_index = false;
   ScalarArguments alpha, beta;
   int32_t tile_m = 0;
   int32_t tile_n = 0;
@@ -136,6 +142,13 @@ struct ProductArguments {
   int64_t zero_rows = 0;  ///< m
   int64_t zero_cols = 0;
   int64_t zero_row_stride = 0;
+
+  RowIndexArguments b_index{};  ///< tgmm
+
+  CADRE_HOST_DEVICE ByIndex by_index() const {
+    if (a_index.data == nullptr && b_index.data == nullptr) return ByIndex::kNone;
+    return a_rows_along_k ? ByIndex::kRowsAlongK : ByIndex::kRowsOfA;
+  }
 };
 
 }  // namespace cadre::sm80

@@ -172,8 +172,8 @@ bool takes_even_tiles(const plan::Problem& problem, const cuda::DeviceProperties
   const bool is_tgmm = problem.op == plan::Op::kTgmm;
   if (!is_tgmm && problem.op != plan::Op::kGmm) return false;
   if (!fits<EvenShape>(device) || problem.out.dtype != problem.lhs.dtype ||
-      problem.lhs_rows.by_index() || problem.epilogue.has_beta || problem.epilogue.bias.given() ||
-      problem.epilogue.has_row_scale) {
+      problem.lhs_rows.by_index() || problem.rhs_rows.by_index() || problem.epilogue.has_beta ||
+      problem.epilogue.bias.given() || problem.epilogue.has_row_scale) {
     return false;
   }
   if (problem.n < EvenShape::kTileN || (is_tgmm && problem.k < EvenShape::kTileM) ||
@@ -241,6 +241,16 @@ EpilogueArguments epilogue_arguments(const plan::Epilogue& epilogue) {
           .bias_scale = vector_arguments(epilogue.bias_scale)};
 }
 
+RowIndexArguments index_arguments(const GroupedTensor& tensor, const TensorView& index,
+                                  const PrepareArguments& prepared) {
+  if (!index.given()) return {};
+  return {.data = index.data,
+          .is_i64 = index.dtype == DType::kI64,
+          .stride = index.strides[0],
+          .limit = static_cast<int32_t>(tensor.rows.uniform),
+          .fault = prepared.groups.fault};
+}
+
 /// True when it was turned around.
 bool turn_around(GroupedTensor* tensor) {
   if (!is_turned(*tensor)) return false;
@@ -266,11 +276,10 @@ ProductArguments product_arguments(const plan::Problem& problem, const plan::Ope
   args.b_dtype = operands.rhs.dtype;
   args.d_dtype = operands.out.dtype;
   if (problem.lhs_rows.by_index()) {
-    args.a_index = {.data = operands.lhs_index.data,
-                    .is_i64 = operands.lhs_index.dtype == DType::kI64,
-                    .stride = operands.lhs_index.strides[0],
-                    .limit = static_cast<int32_t>(operands.lhs.rows.uniform),
-                    .fault = prepared.groups.fault};
+    args.a_index = index_arguments(operands.lhs, operands.lhs_index, prepared);
+  }
+  if (problem.rhs_rows.by_index()) {
+    args.b_index = index_arguments(operands.rhs, operands.rhs_index, prepared);
   }
   args.epilogue = epilogue_arguments(operands.epilogue);
   // With beta uncovered rows keep what they hold; a list has none.
@@ -322,11 +331,11 @@ class PortableFamily final : public cuda::KernelFamily {
     return {};
   }
 
-  /// Tensor-core products, whose loader finds a row as well by index, and FP8, whose scales would
-  /// have to be copied with the rows.
+  /// Every loader does. Row numbers have 32 bits there; and a group of a column-wise copy begins
+  /// elsewhere than the rows that the other operand has by index.
   bool follows_rows(const plan::Problem& problem) const override {
-    return problem.op == plan::Op::kGmm && (is_16bit_pair(problem) || is_fp8(problem.lhs.dtype)) &&
-           problem.lhs_rows.rows < INT32_MAX;
+    return problem.lhs_rows.rows < INT32_MAX && problem.rhs_rows.rows < INT32_MAX &&
+           !problem.lhs_scales.columns && !problem.rhs_scales.columns;
   }
 
   Status configure(const plan::Problem& problem, const cuda::DeviceProperties& device,

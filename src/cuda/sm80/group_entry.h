@@ -34,8 +34,8 @@ struct alignas(16) GroupEntry {
   int64_t b_row_stride;
   int64_t c_row_stride;
   int64_t d_row_stride;
-  /// Of the group's first row among the [m] vectors row_scale and bias_scale; of tgmm's column-wise
-  /// copies the group's first line of scales.
+  /// The group's first row among those of the product: in the [m] vectors row_scale and bias_scale,
+  /// and in an index of rows. Of tgmm's column-wise copies the group's first line of scales.
   int64_t row_begin;
   double alpha;
   double beta;

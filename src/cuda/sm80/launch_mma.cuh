@@ -21,10 +21,14 @@ Status launch_mma(const ProductLaunch& product) {
 
 template <typename Element, typename Shape>
 Status launch_mma_layout(const ProductLaunch& product) {
-  if (product.args.a_index.data != nullptr) {
+  constexpr ByIndex kRowsOfA = ByIndex::kRowsOfA;
+  if (product.args.by_index() == ByIndex::kRowsAlongK) {
+    return launch_mma<MmaTraits<Element, false, false, Shape, ByIndex::kRowsAlongK>>(product);
+  }
+  if (product.args.by_index() == kRowsOfA) {
     return product.layout.b_k_major
-               ? launch_mma<MmaTraits<Element, true, true, Shape, true>>(product)
-               : launch_mma<MmaTraits<Element, true, false, Shape, true>>(product);
+               ? launch_mma<MmaTraits<Element, true, true, Shape, kRowsOfA>>(product)
+               : launch_mma<MmaTraits<Element, true, false, Shape, kRowsOfA>>(product);
   }
   if (product.layout.a_k_major) {
     return product.layout.b_k_major ? launch_mma<MmaTraits<Element, true, true, Shape>>(product)

@@ -18,30 +18,37 @@ namespace cadre::sm80 {
 
 /// kAKMajor: consecutive elements of A lie along K; kBKMajor likewise. int8 is K-major alone
 /// (ldmatrix can't transpose bytes); other layouts of it go through single-element loads.
-/// kAByIndex: rows of A by index, K-major.
+/// kByIndex: rows of A by index are K-major; those along K are never so in memory, so of int8 there
+/// are single elements alone.
 template <typename Element_, bool kAKMajor_, bool kBKMajor_, typename Shape,
-          bool kAByIndex_ = false>
+          ByIndex kByIndex_ = ByIndex::kNone>
 struct MmaTraits : Shape {
   using Element = Element_;
   using Acc = std::conditional_t<std::is_same_v<Element, int8_t>, int32_t, float>;
   static constexpr bool kAKMajor = kAKMajor_;
   static constexpr bool kBKMajor = kBKMajor_;
-  static constexpr bool kAByIndex = kAByIndex_;
-  static_assert(kAKMajor || !kAByIndex);
+  static constexpr ByIndex kByIndex = kByIndex_;
+  static_assert(kAKMajor || kByIndex != ByIndex::kRowsOfA);
+  /// Rows along K by index, 16 bytes at a time.
+  static constexpr bool kIndexedLines = kByIndex == ByIndex::kRowsAlongK && !kAKMajor && !kBKMajor;
   static constexpr int kBlockElements = Shape::kBlockBytes / static_cast<int>(sizeof(Element));
   /// One mma takes 32 bytes of K: 16 elements, or 32 of int8.
   static constexpr int kSteps = Shape::kBlockBytes / 32;
   static constexpr int kStepElements = kBlockElements / kSteps;
-  using LoaderA = std::conditional_t<
-      kAByIndex,
-      IndexedLoader<Element, Shape::kTileM, Shape::kBlockBytes, Shape::kThreads,
-                    Shape::kSharedBytes>,
-      OperandLoader<Element, kAKMajor, Shape::kTileM, Shape::kBlockBytes, Shape::kThreads>>;
-  using LoaderB =
-      OperandLoader<Element, kBKMajor, Shape::kTileN, Shape::kBlockBytes, Shape::kThreads>;
+  template <bool kKMajor, int kExtent>
+  using Loader = std::conditional_t<
+      kIndexedLines, IndexedLines<Element, kExtent, Shape::kBlockBytes, Shape::kThreads>,
+      OperandLoader<Element, kKMajor, kExtent, Shape::kBlockBytes, Shape::kThreads>>;
+  using LoaderA = std::conditional_t<kByIndex == ByIndex::kRowsOfA,
+                                     IndexedLoader<Element, Shape::kTileM, Shape::kBlockBytes,
+                                                   Shape::kThreads, Shape::kSharedBytes>,
+                                     Loader<kAKMajor, Shape::kTileM>>;
+  using LoaderB = Loader<kBKMajor, Shape::kTileN>;
+  using Lines = LineRows<LoaderA, LoaderB, kBlockElements, Shape::kThreads, Shape::kSharedBytes>;
   static constexpr int kStageBytesA = LoaderA::kStageBytes;
   static constexpr int kSharedBytes = [] {
-    if constexpr (kAByIndex) return Shape::kSharedBytes + LoaderA::kRowsBytes;
+    if constexpr (kByIndex == ByIndex::kRowsOfA) return Shape::kSharedBytes + LoaderA::kRowsBytes;
+    if constexpr (kIndexedLines) return Shape::kSharedBytes + Lines::kRowsBytes;
     return Shape::kSharedBytes;
   }();
 };
@@ -111,7 +118,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksOfSm)
   char* strips = shared + Traits::kStages * Traits::kStageBytes;
   char* queue_bytes = strips + Traits::kWarps * kStripBytes;
   Ring<Traits> ring{.stages = ptx::shared_address(shared)};
-  Loads loads;
+  Loads loads(args);
 
   TileQueue<> queue(args, reinterpret_cast<TileQueueStorage*>(queue_bytes));
   __syncthreads();

@@ -7,8 +7,7 @@
 
 #include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/mma_sync.cuh"
-#include "cuda/sm80/arguments.h"
-#include "cuda/status_word.cuh"
+#include "cuda/sm80/indexed_rows.cuh"
 
 namespace cadre::sm80 {
 
@@ -116,6 +115,33 @@ class OperandLoader {
     }
   }
 
+  /// The same where rows along K lie by index, and `source` begins with the tensor's first row.
+  __device__ __forceinline__ static void load_elements_of(const RowsAlongK& rows,
+                                                          const TileSource& source, uint32_t stage,
+                                                          int64_t k_begin, int k_left) {
+    const uint32_t destination = stage + place();
+    const T* data = reinterpret_cast<const T*>(source.data);
+    const int first = vector() * kVectorElements;
+#pragma unroll 1
+    for (int i = 0; i < kVectors; ++i) {
+      const int line = first_line() + i * kLineStep;
+      if constexpr (kKMajor) {
+        const T* const along = data + line * source.outer_stride;
+        const int count = line < source.extent ? k_left - first : 0;
+        store_each(destination + i * kStepBytes, count, [&](int j) {
+          const int32_t row = rows.at(k_begin + first + j);
+          return row == IndexedRows::kNone ? T{} : along[row * source.k_stride];
+        });
+      } else {
+        const int32_t row = line < k_left ? rows.at(k_begin + line) : IndexedRows::kNone;
+        const bool there = row != IndexedRows::kNone;
+        store_elements(destination + i * kStepBytes,
+                       data + (there ? row : 0) * source.k_stride + first * source.outer_stride,
+                       source.outer_stride, there ? source.extent - first : 0);
+      }
+    }
+  }
+
  protected:
   static constexpr uint32_t kStepBytes = kLineStep * kVectorsOfLine * 16;
   static_assert(kLineStep % 8 == 0, "the swizzle must be the same in every step");
@@ -123,6 +149,11 @@ class OperandLoader {
   /// A vector of single elements, of which `count` exist; zeros behind them.
   __device__ __forceinline__ static void store_elements(uint32_t destination, const T* from,
                                                         int64_t stride, int count) {
+    store_each(destination, count, [&](int j) { return from[j * stride]; });
+  }
+  template <typename Element>
+  __device__ __forceinline__ static void store_each(uint32_t destination, int count,
+                                                    Element element) {
     union {
       T values[kVectorElements];
       uint32_t words[4];
@@ -130,7 +161,7 @@ class OperandLoader {
     packed.words[0] = packed.words[1] = packed.words[2] = packed.words[3] = 0;
 #pragma unroll
     for (int j = 0; j < kVectorElements; ++j) {
-      if (j < count) packed.values[j] = from[j * stride];
+      if (j < count) packed.values[j] = element(j);
     }
     ptx::store_shared_16(destination, packed.words);
   }
@@ -153,25 +184,7 @@ class OperandLoader {
   int extent_ = 0;
 };
 
-/// Where the rows of a tile by index are found.
-struct IndexedRows {
-  const RowIndexArguments& index;
-  int64_t first;  ///< of the tile, among the product's rows
-
-  static constexpr int32_t kNone = INT32_MAX;
-
-  /// Row `line` of the tile; kNone: zeros.
-  __device__ __forceinline__ int32_t at(int line) const {
-    const int64_t i = (first + line) * index.stride;
-    const int64_t row = index.is_i64 ? static_cast<const int64_t*>(index.data)[i]
-                                     : static_cast<const int32_t*>(index.data)[i];
-    if (row >= 0 && row < index.limit) return static_cast<int32_t>(row);
-    if (row != -1) cuda::report_fault(index.fault, plan::DeviceFault::kRowIndex);
-    return kNone;
-  }
-};
-
-/// The same for rows along K that lie by index. A thread finds the numbers of its rows once for a
+/// The same for rows of A by index, each along K. A thread finds the numbers of its rows once for a
 /// tile and keeps them in shared memory, kRowsAt bytes behind the start: registers are what there
 /// is least of. Nobody else reads them.
 template <typename T, int kExtent, int kBlockBytes, int kThreads, int kRowsAt>

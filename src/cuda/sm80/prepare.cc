@@ -122,7 +122,7 @@ Status prepare(const cuda::Launch& launch, const plan::Problem& problem, const p
   args->n = problem.n;
   args->k = problem.k;
   args->a = tensor_arguments(operands.lhs, &words);
-  args->a_by_index = problem.lhs_rows.by_index();
+  args->by_index = problem.lhs_rows.by_index() || problem.rhs_rows.by_index();
   args->b = tensor_arguments(operands.rhs, &words);
   args->d = tensor_arguments(operands.out, &words);
   // Without C of its own (or with one that is out) nothing more has to be carried.

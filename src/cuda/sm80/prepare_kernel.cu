@@ -99,7 +99,7 @@ __device__ void gmm_entry(const PrepareArguments& args, int64_t group, GroupEntr
   entry->m = rows;
   entry->n = args.n;
   entry->k = args.k;
-  entry->a = row_address(args.a, args.a_by_index ? 0 : begin);
+  entry->a = row_address(args.a, args.by_index ? 0 : begin);
   entry->b = address_of(args.b, group);
   entry->d =
       args.d.placement == Placement::kRows ? row_address(args.d, begin) : address_of(args.d, group);
@@ -187,11 +187,11 @@ __device__ void tgmm_entry(const PrepareArguments& args, int64_t group, GroupEnt
   entry->m = args.k;
   entry->n = args.n;
   entry->k = args.offsets[group + 1] - begin;
-  entry->a = row_address(args.a, begin);
-  entry->b = row_address(args.b, begin);
+  entry->a = row_address(args.a, args.by_index ? 0 : begin);
+  entry->b = row_address(args.b, args.by_index ? 0 : begin);
   entry->c = address_of(args.c, group);
   entry->d = address_of(args.d, group);
-  entry->row_begin = 0;
+  entry->row_begin = args.by_index ? begin : 0;
 }
 
 /// Where the groups of a packed tensor start, summed over the block; the positions carry on from

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "cuda/sm80/simt_kernel.cuh"
-#include "cuda/status_word.cuh"
 
 namespace cadre::sm80 {
 
@@ -16,9 +15,9 @@ struct ScaledSource {
   StridedSource codes;  ///< with rows by index: of the tensor's first row
   const char* scales;   ///< of the group
   ScaleArguments form;
-  RowIndexArguments index;  ///< of A
-  int64_t first_row;        ///< of the tile among the product's rows, for the index
-  int64_t first_outer;      ///< of the tile in the group
+  ByIndex by_index;
+  RowsAlongK rows;      ///< or those of A
+  int64_t first_outer;  ///< of the tile in the group
 
   /// What a StagedBlock asks of a source.
   int64_t extent;
@@ -37,20 +36,19 @@ struct ScaledSource {
   }
 
   __device__ __forceinline__ float value(int64_t outer, int64_t k) const {
-    int64_t row = outer;
     int64_t scaled = first_outer + outer;
-    if (index.data != nullptr) {
-      const int64_t i = (first_row + outer) * index.stride;
-      row = index.is_i64 ? static_cast<const int64_t*>(index.data)[i]
-                         : static_cast<const int32_t*>(index.data)[i];
-      if (row < 0 || row >= index.limit) {
-        if (row != -1) cuda::report_fault(index.fault, plan::DeviceFault::kRowIndex);
-        return 0;
+    if (by_index != ByIndex::kNone) {
+      const bool along_k = by_index == ByIndex::kRowsAlongK;
+      const int32_t row = rows.at(along_k ? k : outer);
+      if (row == IndexedRows::kNone) return 0;
+      if (along_k) {
+        k = row;  // of all rows there is one scale
+      } else {
+        outer = scaled = row;
       }
-      scaled = row;
     }
-    const auto code =
-        static_cast<__nv_fp8_storage_t>(codes.data[row * codes.outer_stride + k * codes.k_stride]);
+    const auto code = static_cast<__nv_fp8_storage_t>(
+        codes.data[outer * codes.outer_stride + k * codes.k_stride]);
     const __half_raw half =
         __nv_cvt_fp8_to_halfraw(code, codes.dtype == DType::kE5M2 ? __NV_E5M2 : __NV_E4M3);
     return __fmul_rn(__half2float(__half(half)), scale(scaled, k));
@@ -75,12 +73,13 @@ struct ScaledSources {
                                                    const ProductTile& tile) {
     StridedSource codes = source_a<Traits>(args, entry, tile, 1);
     const int64_t first = int64_t{tile.row_tile} * Traits::kTile;
-    if (args.a_index.data != nullptr) codes.data = entry.a;
+    const ByIndex by_index = args.by_index();
+    if (by_index == ByIndex::kRowsOfA) codes.data = entry.a;
     return {codes,
             scales_of(args.a_scales, tile.group, entry.row_begin),
             args.a_scales,
-            args.a_index,
-            entry.row_begin + first,
+            by_index,
+            {args.a_index, entry.row_begin + (by_index == ByIndex::kRowsOfA ? first : 0)},
             first,
             codes.extent,
             codes.k_stride};
@@ -90,12 +89,13 @@ struct ScaledSources {
                                                    const GroupEntry& entry,
                                                    const ProductTile& tile) {
     const StridedSource codes = source_b<Traits>(args, entry, tile, 1);
+    const ByIndex by_index = args.by_index();
     const int64_t first = int64_t{tile.col_tile} * Traits::kTile;
     return {codes,
             scales_of(args.b_scales, tile.group, entry.row_begin),
             args.b_scales,
-            {},
-            0,
+            by_index == ByIndex::kRowsAlongK ? by_index : ByIndex::kNone,
+            {args.b_index, entry.row_begin},
             first,
             codes.extent,
             codes.k_stride};

@@ -9,6 +9,7 @@
 #include "cuda/ptx/mma_sync.cuh"
 #include "cuda/sm80/elements.cuh"
 #include "cuda/sm80/epilogue.cuh"
+#include "cuda/sm80/indexed_rows.cuh"
 #include "cuda/sm80/tile_finder.cuh"
 #include "cuda/sm80/zero_rows.cuh"
 
@@ -33,6 +34,21 @@ struct StridedSource {
   int64_t outer_stride;
   int64_t k_stride;
   int64_t extent;
+};
+
+/// The same with rows by index: `data` is that of the tensor's first row.
+template <bool kRowsAlongK>
+struct IndexedSource : StridedSource {
+  std::conditional_t<kRowsAlongK, RowsAlongK, IndexedRows> rows;
+
+  static constexpr int64_t kNone = INT64_MIN;
+
+  /// Elements from the first one on; kNone: a zero.
+  __device__ __forceinline__ int64_t offset(int64_t outer, int64_t k) const {
+    const int32_t row = rows.at(kRowsAlongK ? k : outer);
+    if (row == IndexedRows::kNone) return kNone;
+    return (kRowsAlongK ? outer : row) * outer_stride + (kRowsAlongK ? row : k) * k_stride;
+  }
 };
 
 /// Elements of one block of K that a thread brings: kept in registers while the block before is
@@ -66,6 +82,29 @@ struct StagedBlock {
         values[i] = valid ? widen<Compute>(
                                 data[outer * source.outer_stride + (k_begin + k) * source.k_stride])
                           : Compute{};
+      }
+    });
+  }
+
+  /// All rows are found before the first element is read.
+  template <bool kRowsAlongK>
+  __device__ __forceinline__ void load(const IndexedSource<kRowsAlongK>& source, int64_t k_begin,
+                                       int64_t k_end) {
+    constexpr int64_t kNone = IndexedSource<kRowsAlongK>::kNone;
+    int64_t offsets[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      int outer = 0;
+      int k = 0;
+      place(source, i, &outer, &k);
+      const bool valid = outer < source.extent && k_begin + k < k_end;
+      offsets[i] = valid ? source.offset(outer, k_begin + k) : kNone;
+    }
+    with_type(source.dtype, [&]<typename T>(T) {
+      const T* data = reinterpret_cast<const T*>(source.data);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        values[i] = offsets[i] != kNone ? widen<Compute>(data[offsets[i]]) : Compute{};
       }
     });
   }
@@ -132,6 +171,32 @@ struct PlainSources {
                                                     const GroupEntry& entry,
                                                     const ProductTile& tile) {
     return source_b<Traits>(args, entry, tile, args.b_element_bytes);
+  }
+};
+
+/// The same with rows by index.
+template <ByIndex kByIndex>
+struct IndexedSources : PlainSources {
+  static constexpr bool kRowsAlongK = kByIndex == ByIndex::kRowsAlongK;
+
+  template <typename Traits>
+  __device__ __forceinline__ static IndexedSource<kRowsAlongK> a(const ProductArguments& args,
+                                                                 const GroupEntry& entry,
+                                                                 const ProductTile& tile) {
+    StridedSource elements = PlainSources::a<Traits>(args, entry, tile);
+    if (kRowsAlongK) return {elements, {args.a_index, entry.row_begin}};
+    elements.data = entry.a;
+    return {elements, {args.a_index, entry.row_begin + int64_t{tile.row_tile} * Traits::kTile}};
+  }
+  template <typename Traits>
+  __device__ __forceinline__ static auto b(const ProductArguments& args, const GroupEntry& entry,
+                                           const ProductTile& tile) {
+    const StridedSource elements = PlainSources::b<Traits>(args, entry, tile);
+    if constexpr (kRowsAlongK) {
+      return IndexedSource<true>{elements, {args.b_index, entry.row_begin}};
+    } else {
+      return elements;
+    }
   }
 };
 

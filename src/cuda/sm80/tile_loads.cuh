@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/sm80/arguments.h"
+#include "cuda/sm80/indexed_lines.cuh"
 #include "cuda/sm80/operand_loader.cuh"
 #include "cuda/sm80/tile_queue.cuh"
 
@@ -17,11 +19,14 @@ class TileLoads {
   /// Vectors of a block, of A and then of B, that one thread brings.
   static constexpr int kVectors = LoaderA::kVectors + LoaderB::kVectors;
 
+  __device__ __forceinline__ explicit TileLoads(const ProductArguments& args) : args_(args) {}
+
   /// True when both operands can come 16 bytes at a time; otherwise load_elements(). K is counted
   /// in 32 bits here: a longer one has no vector flags (prepare_kernel.cu).
   __device__ __forceinline__ static bool vectors(const ProductArguments& args,
                                                  const QueuedTile& tile) {
     constexpr uint32_t kBoth = kVectorA | kVectorB;
+    if (Traits::kByIndex == ByIndex::kRowsAlongK && !Traits::kIndexedLines) return false;
     return (tile.entry->vector_flags & kBoth) == kBoth && Traits::kAKMajor != args.a_rows_along_k &&
            Traits::kBKMajor == args.b_rows_along_n;
   }
@@ -36,13 +41,14 @@ class TileLoads {
   }
 
   __device__ __forceinline__ void begin(const ProductArguments& args, const QueuedTile& tile) {
-    if constexpr (Traits::kAByIndex) {
+    if constexpr (Traits::kByIndex == ByIndex::kRowsOfA) {
       a_.start(source_a(args, tile), rows_a(args, tile));
     } else {
       a_.start(source_a(args, tile));
     }
     b_.start(source_b(args, tile));
     left_ = static_cast<int>(tile.entry->k);
+    if constexpr (Traits::kIndexedLines) rows_.start(args, tile.entry->row_begin, left_);
     ragged_ = ragged(args, tile);
   }
 
@@ -56,9 +62,18 @@ class TileLoads {
 
   __device__ __forceinline__ void load_vector(int i) const {
     if (i < LoaderA::kVectors) {
-      a_.load_vector(place_a_, i, lines_a_);
+      if constexpr (Traits::kIndexedLines) {
+        a_.load_vector(place_a_, i, lines_a_, rows_.of_a(i));
+      } else {
+        a_.load_vector(place_a_, i, lines_a_);
+      }
     } else {
-      b_.load_vector(place_b_, i - LoaderA::kVectors, lines_b_);
+      const int of_b = i - LoaderA::kVectors;
+      if constexpr (Traits::kIndexedLines) {
+        b_.load_vector(place_b_, of_b, lines_b_, rows_.of_b(of_b));
+      } else {
+        b_.load_vector(place_b_, of_b, lines_b_);
+      }
     }
   }
 
@@ -68,6 +83,7 @@ class TileLoads {
     a_.advance();
     b_.advance();
     left_ -= Traits::kBlockElements;
+    if constexpr (Traits::kIndexedLines) rows_.next(args_, left_ - Traits::kBlockElements);
     ptx::cp_async_commit();
   }
 
@@ -80,8 +96,17 @@ class TileLoads {
       for (int i = 0; i < kVectors; ++i) load_vector(i);
       return;
     }
-    a_.load_part(stage + LoaderA::place(), block_left());
-    b_.load_part(stage + Traits::kStageBytesA + LoaderB::place(), block_left());
+    if constexpr (Traits::kIndexedLines) {
+      const uint32_t place_a = stage + LoaderA::place();
+      const uint32_t place_b = stage + Traits::kStageBytesA + LoaderB::place();
+#pragma unroll 1
+      for (int i = 0; i < LoaderA::kVectors; ++i) a_.load_part(place_a, i, rows_.of_a(i));
+#pragma unroll 1
+      for (int i = 0; i < LoaderB::kVectors; ++i) b_.load_part(place_b, i, rows_.of_b(i));
+    } else {
+      a_.load_part(stage + LoaderA::place(), block_left());
+      b_.load_part(stage + Traits::kStageBytesA + LoaderB::place(), block_left());
+    }
   }
 
   /// Loads the block at `k_begin`, element by element.
@@ -89,12 +114,20 @@ class TileLoads {
                                                        const QueuedTile& tile, uint32_t stage,
                                                        int64_t k_begin) {
     const int k_left = clamped(tile.entry->k - k_begin);
-    if constexpr (Traits::kAByIndex) {
+    const uint32_t stage_b = stage + Traits::kStageBytesA;
+    if constexpr (Traits::kByIndex == ByIndex::kRowsAlongK) {
+      const int64_t begin = tile.entry->row_begin;
+      LoaderA::load_elements_of({args.a_index, begin}, source_a(args, tile), stage, k_begin,
+                                k_left);
+      LoaderB::load_elements_of({args.b_index, begin}, source_b(args, tile), stage_b, k_begin,
+                                k_left);
+      return;
+    } else if constexpr (Traits::kByIndex == ByIndex::kRowsOfA) {
       LoaderA::load_elements(source_a(args, tile), rows_a(args, tile), stage, k_begin, k_left);
     } else {
       LoaderA::load_elements(source_a(args, tile), stage, k_begin, k_left);
     }
-    LoaderB::load_elements(source_b(args, tile), stage + Traits::kStageBytesA, k_begin, k_left);
+    LoaderB::load_elements(source_b(args, tile), stage_b, k_begin, k_left);
   }
 
  private:
@@ -110,7 +143,8 @@ class TileLoads {
     const GroupEntry& entry = *tile.entry;
     const int64_t row = int64_t{tile.row_tile} * Traits::kTileM;
     const int64_t m_stride = args.a_rows_along_k ? args.a_col_stride : entry.a_row_stride;
-    return {.data = entry.a + (Traits::kAByIndex ? 0 : row * m_stride * kElementBytes),
+    constexpr bool kFirstRow = Traits::kByIndex == ByIndex::kRowsOfA;  // of the tensor
+    return {.data = entry.a + (kFirstRow ? 0 : row * m_stride * kElementBytes),
             .outer_stride = m_stride,
             .k_stride = args.a_rows_along_k ? entry.a_row_stride : args.a_col_stride,
             .extent = static_cast<int>(min(entry.m - row, int64_t{Traits::kTileM}))};
@@ -132,8 +166,13 @@ class TileLoads {
             .extent = static_cast<int>(min(entry.n - col, int64_t{Traits::kTileN}))};
   }
 
+  struct NoRows {};
+  using Rows = std::conditional_t<Traits::kIndexedLines, typename Traits::Lines, NoRows>;
+
+  const ProductArguments& args_;
   LoaderA a_;
   LoaderB b_;
+  Rows rows_;
   int left_ = 0;  ///< elements of K from the next block on; negative behind the end
   bool ragged_ = false;
   uint32_t place_a_ = 0;
