@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 
 #include "core/text.h"
 #include "verify/case_call.h"
@@ -87,7 +88,9 @@ class Run {
   Run(const Subject& subject, const Case& c) : subject_(subject), c_(c) {}
 
   std::vector<std::string> check() {
-    CaseData data = make_data(c_, subject_.memory);
+    std::optional<CaseData> made;
+    subject_.memory.together([&] { made.emplace(make_data(c_, subject_.memory)); });
+    CaseData& data = *made;
     allow_changes(&data);
     look_at_kernel(data);
     if (!run(data)) return failures_;
@@ -115,10 +118,10 @@ class Run {
   }
 
   bool run(CaseData& data) {
-    data.upload();
+    subject_.memory.together([&] { data.upload(); });
     Status status = call(subject_.context, c_, data);
     if (status.ok()) status = subject_.memory.finish(subject_.context);
-    data.download();
+    subject_.memory.together([&] { data.download(); });
     if (status.ok()) return true;
     failures_.push_back(text("refused: ", status.message()));
     for (const auto* result : {&data.out, &data.dbias_scale}) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "cadre/context.h"
@@ -20,6 +21,9 @@ class Memory {
   virtual void release(void* data) = 0;
   virtual void upload(void* to, const void* from, size_t size_bytes) = 0;
   virtual void download(void* to, const void* from, size_t size_bytes) = 0;
+  /// Runs `copies`, whose uploads and downloads need only be done when this returns: a device waits
+  /// once for all of them, where another process may have it between any two waits.
+  virtual void together(const std::function<void()>& copies) { copies(); }
   /// Waits for every call that was given to the context, and reports what it met.
   virtual Status finish(Context& context) = 0;
 };

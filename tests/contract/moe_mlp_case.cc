@@ -240,14 +240,19 @@ Status MoeData::run() {
 
 Failures MoeData::check() {
   expect_everything();
-  for (PlacedTensor* tensor : inputs()) tensor->upload();
-  for (PlacedTensor* tensor : results()) tensor->upload();
-  slot_->upload();
-  source_->upload();
-  sizes_->upload();
+  verify::Memory& memory = subject_.memory;
+  memory.together([&] {
+    for (PlacedTensor* tensor : inputs()) tensor->upload();
+    for (PlacedTensor* tensor : results()) tensor->upload();
+    slot_->upload();
+    source_->upload();
+    sizes_->upload();
+  });
   if (Status status = run(); !status.ok()) return {status.message()};
-  for (PlacedTensor* tensor : inputs()) tensor->download();
-  for (PlacedTensor* tensor : results()) tensor->download();
+  memory.together([&] {
+    for (PlacedTensor* tensor : inputs()) tensor->download();
+    for (PlacedTensor* tensor : results()) tensor->download();
+  });
   Failures failures;
   compare(*out_, "out", sum_, 0, false, &failures);
   if (c_.saves) {

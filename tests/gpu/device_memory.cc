@@ -5,6 +5,8 @@
 
 #include <bit>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -19,6 +21,56 @@ void require(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
 }
+
+/// A thread's copies that are waited for together. Downloads go by way of pinned memory: to any
+/// other each waits for itself.
+struct Together {
+  static constexpr size_t kBytes = size_t{1} << 20;
+
+  void run(const std::function<void()>& copies) {
+    struct Scope {
+      bool& open;
+      ~Scope() { open = false; }
+    };
+    pending.clear();  // of copies that threw
+    used = 0;
+    any = false;
+    {
+      const Scope scope{open = true};
+      copies();
+    }
+    if (any) finish();
+  }
+
+  void download(void* to, const void* from, size_t size_bytes) {
+    if (staging == nullptr) require(cudaHostAlloc(&staging, kBytes, 0), "cudaHostAlloc");
+    if (size_bytes > kBytes - used) finish();
+    std::byte* const staged = static_cast<std::byte*>(staging) + used;
+    require(cudaMemcpyAsync(staged, from, size_bytes, cudaMemcpyDeviceToHost, nullptr), "download");
+    pending.push_back({to, staged, size_bytes});
+    any = true;
+    used += size_bytes;
+  }
+
+  void finish() {
+    require(cudaStreamSynchronize(nullptr), "wait for copies");
+    for (const Pending& copy : pending) std::memcpy(copy.to, copy.staged, copy.size_bytes);
+    pending.clear();
+    used = 0;
+  }
+
+  struct Pending {
+    void* to;
+    const std::byte* staged;
+    size_t size_bytes;
+  };
+  bool open = false;
+  bool any = false;
+  void* staging = nullptr;  ///< never freed: threads are few, and the driver may be gone at exit
+  size_t used = 0;
+  std::vector<Pending> pending{};
+};
+thread_local Together copies_together;
 
 /// Used from several threads by tests of shared contexts.
 class DeviceMemory final : public verify::Memory {
@@ -52,15 +104,23 @@ class DeviceMemory final : public verify::Memory {
   }
 
   void upload(void* to, const void* from, size_t size_bytes) override {
-    require(cudaMemcpy(to, from, size_bytes, cudaMemcpyHostToDevice), "upload");
+    // From memory of the host's that isn't pinned: it may change as soon as this returns.
+    require(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyHostToDevice, nullptr), "upload");
     // The copy may still be on its way out of a staging buffer, and streams that don't wait for the
     // default one would overtake it.
-    require(cudaStreamSynchronize(nullptr), "upload");
+    if (!copies_together.open) require(cudaStreamSynchronize(nullptr), "upload");
+    copies_together.any = true;
   }
 
   void download(void* to, const void* from, size_t size_bytes) override {
-    require(cudaMemcpy(to, from, size_bytes, cudaMemcpyDeviceToHost), "download");
+    if (!copies_together.open || size_bytes > Together::kBytes) {
+      require(cudaMemcpy(to, from, size_bytes, cudaMemcpyDeviceToHost), "download");
+    } else {
+      copies_together.download(to, from, size_bytes);
+    }
   }
+
+  void together(const std::function<void()>& copies) override { copies_together.run(copies); }
 
   Status finish(Context& context) override { return context.check(device()); }
 
