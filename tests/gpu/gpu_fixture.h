@@ -71,14 +71,12 @@ class GpuArray {
     buffer().upload();
   }
   void store(int64_t index, double value) {
+    if (is_integer(dtype_)) return store_integer(index, static_cast<int64_t>(value));
     store_rounded(buffer().before(), dtype_, index, value);
   }
   /// Integers of any type.
   void set(const std::vector<int64_t>& values) {
-    const size_t size = size_of(dtype_);  // little-endian: the low bytes of any integer
-    for (size_t i = 0; i < values.size(); ++i) {
-      std::memcpy(buffer().before() + i * size, &values[i], size);
-    }
+    for (size_t i = 0; i < values.size(); ++i) store_integer(static_cast<int64_t>(i), values[i]);
     buffer().upload();
   }
   void upload() { buffer().upload(); }
@@ -105,6 +103,11 @@ class GpuArray {
   void set_kind(GroupSizesKind kind) { kind_ = kind; }
 
  private:
+  void store_integer(int64_t index, int64_t value) {
+    const size_t size = size_of(dtype_);  // little-endian: the low bytes of any integer
+    std::memcpy(buffer().before() + static_cast<size_t>(index) * size, &value, size);
+  }
+
   GroupSizes groups(const void* data, Device device) const {
     GroupSizes result(data, dtype_, count(), device);
     result.kind = kind_;

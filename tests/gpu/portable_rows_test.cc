@@ -30,9 +30,8 @@ constexpr Product kProducts[] = {
 };
 
 void fill(GpuArray& array, uint64_t seed) {
-  array.fill_random(seed);
-  if (array.dtype() != DType::kI8) return;
-  verify::Random random(seed);  // fill_random() knows fractions alone
+  if (array.dtype() != DType::kI8) return array.fill_random(seed);
+  verify::Random random(seed);  // fill_random()'s numbers are fractions
   for (int64_t i = 0; i < array.count(); ++i) {
     array.store(i, static_cast<double>(random.between(-128, 127)));
   }
