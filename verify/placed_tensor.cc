@@ -142,15 +142,17 @@ void* PlacedTensor::address_of(int64_t matrix) const {
          begins_[static_cast<size_t>(matrix)] * static_cast<int64_t>(size_of(dtype_));
 }
 
-void PlacedTensor::set(int64_t matrix, int64_t row, int64_t col, double value) {
+// Flattened, here and below: each factor of each term is read here. Without it the conversions are
+// functions that the linker takes from any file, also from one compiled to see a use after return.
+[[gnu::flatten]] void PlacedTensor::set(int64_t matrix, int64_t row, int64_t col, double value) {
   store_element(buffer_->before(), dtype_, index_of(matrix, row, col), value);
 }
 
-double PlacedTensor::before(int64_t matrix, int64_t row, int64_t col) const {
+[[gnu::flatten]] double PlacedTensor::before(int64_t matrix, int64_t row, int64_t col) const {
   return load_element(buffer_->before(), dtype_, index_of(matrix, row, col));
 }
 
-double PlacedTensor::after(int64_t matrix, int64_t row, int64_t col) const {
+[[gnu::flatten]] double PlacedTensor::after(int64_t matrix, int64_t row, int64_t col) const {
   return load_element(buffer_->after(), dtype_, index_of(matrix, row, col));
 }
 
