@@ -30,7 +30,8 @@ ctest --preset "$preset" --output-junit "$PWD/$results/ctest-junit" "$@" || fail
 
 if ((!cpp_only)) && [[ -d tests/python ]]; then
   echo "== Python tests (pytest)"
-  PYTHONPATH=bindings/python CADRE_LIBRARY=$PWD/$build/libcadre.so \
+  # Passive: threads of torch that wait for each other would take the cores from the tests beside them.
+  OMP_WAIT_POLICY=passive PYTHONPATH=bindings/python CADRE_LIBRARY=$PWD/$build/libcadre.so \
     .venv/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal --junit-xml="$results/pytest.xml" tests/python || failed=1
 fi
 
