@@ -15,6 +15,10 @@ E4M3, E5M2 = jnp.float8_e4m3fn, jnp.float8_e5m2
 GRADIENTS = dict.fromkeys(("block_128", "row", "mx"), E4M3) | {"tensor": E5M2}
 NAMES = "out", "dx", "dweights", "dw13", "dw2", "dbias13", "dbias2"
 every_recipe = pytest.mark.parametrize("recipe", GRADIENTS)
+#: Where XLA compiles for a second or two and a recipe is one of the values: the others in make test-all.
+one_recipe_or_slow = pytest.mark.parametrize(
+    "recipe", [pytest.param(each, marks=[] if each == "block_128" else pytest.mark.slow) for each in GRADIENTS]
+)
 
 
 def routed():
@@ -124,7 +128,7 @@ def test_backward_keeps_fp8_alone(recipe):
     assert kept(True)[0] == [(TOKENS, H)]
 
 
-@every_recipe
+@one_recipe_or_slow
 def test_vmap_over_tokens_and_ids(recipe):
     x, weights, w13, w2, *_ = inputs()
     xs, ids = jnp.stack([x, -x]), np.stack([routed(), routed()[::-1]])
@@ -142,7 +146,7 @@ def test_vmap_over_tokens_and_ids(recipe):
 
 
 @pytest.mark.four_devices
-@every_recipe
+@one_recipe_or_slow
 def test_experts_of_a_mesh_add_up(recipe):
     mesh = jax.make_mesh((2,), ("expert",), axis_types=(jax.sharding.AxisType.Auto,))
     x, weights, w13, w2, bias13, bias2 = inputs()
@@ -252,7 +256,7 @@ def losses_of(recipe):
     return jax.jit(lambda p: jax.lax.scan(step, (p, jax.tree.map(jnp.zeros_like, p)), length=STEPS)[1])(p)
 
 
-@every_recipe
+@one_recipe_or_slow
 def test_training_a_language_model_follows_bf16(recipe):
     bf16, fp8 = losses_of(None), losses_of(recipe)
     worst = int(jnp.argmax(abs(fp8 - bf16)))
