@@ -116,8 +116,22 @@ run_shards() {
 
 at_most() { echo $(($1 < $2 ? $1 : $2)); }
 
-# The expected results are computed on the host, so that several processes share the GPU well.
-run_tests() { run_shards gpu_tests "$(at_most 12 "$(nproc)")" 12 '*' env; }
+# The expected results are computed on the host, so that several processes share the GPU well. The Multi-Process Service lets
+# their kernels run side by side; without it every copy waits for the process's slice of time.
+run_tests() {
+  local at_once service=
+  at_once=$(at_most 16 "$(nproc)")
+  if command -v nvidia-cuda-mps-control >/dev/null && service=$(mktemp -d); then
+    export CUDA_MPS_PIPE_DIRECTORY=$service CUDA_MPS_LOG_DIRECTORY=$service
+    nvidia-cuda-mps-control -d || { unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY && rm -r "$service" && service=; }
+  fi
+  run_shards gpu_tests $((3 * at_once)) "$at_once" '*' env
+  if [[ -n $service ]]; then
+    echo quit | nvidia-cuda-mps-control
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+    rm -r "$service"
+  fi
+}
 
 run_ptx_jit() { run_shards ptx_jit 1 1 "$portable" env CUDA_FORCE_PTX_JIT=1 CUDA_CACHE_DISABLE=1; }
 
