@@ -104,6 +104,7 @@ def test_zeros_are_timed_once_random_operands_were_right(tmp_path):
     assert all(1e-4 < row["max_error"] < 0.01 and row["rivals"] == {} for row in rows)
 
 
+@pytest.mark.slow
 def test_rivals_are_measured_in_processes_of_their_own(tmp_path):
     cases = ("--case", "forward", "--case", "drhs")
     rows = measured(tmp_path, *cases, "--apart", "100", "--processes", "2")
@@ -138,6 +139,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.slow
 def test_how_a_process_ended_is_its_result(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCH.parent))
     import jax_apart
