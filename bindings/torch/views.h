@@ -112,8 +112,7 @@ inline cadre_dtype dtype_of(ScalarType type) {
 
 /// "e4m3 or e5m2": the types that multiply with this one.
 inline std::string partners_of(cadre_dtype left) {
-  std::string named;
-  std::string last;
+  std::string named, last;
   for (const auto type :
        {CADRE_F64, CADRE_F32, CADRE_BF16, CADRE_F16, CADRE_I8, CADRE_E4M3, CADRE_E5M2}) {
     if (cadre_default_output_dtype(left, type) == 0) continue;
